@@ -27,8 +27,8 @@ from themis.errors import (
     UnknownCallerError,
 )
 from themis.security.permissions import Verb
-from themis.service.http.app import ENDPOINTS
-from themis.service.http.authentication import problem_of
+from themis.service.http.responses import error_answer
+from themis.service.http.routes.table import ROUTES
 
 TOKEN = "themis_0123456789ab_" + "s" * 43
 Reply = tuple[int, Any, dict[str, str]]
@@ -86,7 +86,7 @@ def ok(**answer: object) -> Reply:
 
 
 def refusal(error: Exception) -> Reply:
-    problem = problem_of(error)
+    problem = error_answer(error)
     return int(problem.status), problem.data(), {}
 
 
@@ -145,7 +145,7 @@ def test_every_route_for_people_has_a_method_that_calls_it() -> None:
     # Browsers and monitoring need none.
     none, pages = {Verb.HEALTH, Verb.LOGOUT, Verb.METRICS}, re.compile(r"/(static/.*|v1/board.*)?$")
     routes = {
-        route(e.method, e.path) for e in ENDPOINTS if e.verb not in none and not pages.match(e.path)
+        route(e.method, e.path) for e in ROUTES if e.verb not in none and not pages.match(e.path)
     }
     assert (routes | SWEEPS) - {"/openapi.json", "/login/{code}"} == set(CALLS)
     with serving(ok(path="/login/c")) as (server, client, _):

@@ -2,13 +2,14 @@
 
 from themis.security.permissions import TABLE, Access, Verb
 from themis.security.tokens import Role
-from themis.service.http.routes.endpoints import ENDPOINTS, Endpoint
+from themis.service.http.routes.table import ROUTES
+from themis.service.http.routing import Route
 
 
 def routes() -> str:
     """Every route: who may, what it takes, what it does."""
     head = ["| method | path | verb | who | query or body | what |", "|---|---|---|---|---|---|"]
-    return "\n".join([*head, *(_row(item) for item in ENDPOINTS), ""])
+    return "\n".join([*head, *(_row(item) for item in ROUTES), ""])
 
 
 def who(verb: Verb) -> str:
@@ -27,7 +28,7 @@ def who(verb: Verb) -> str:
     return ", ".join(told)
 
 
-def _row(item: Endpoint) -> str:
+def _row(item: Route) -> str:
     cells = (
         item.method,
         f"`{item.path}`",
@@ -39,8 +40,8 @@ def _row(item: Endpoint) -> str:
     return f"| {' | '.join(cells)} |".replace("|  |", "| |")
 
 
-def _takes(item: Endpoint) -> str:
-    told = [f"`?{name}=`" for name in item.query]
+def _takes(item: Route) -> str:
+    told = [f"`?{each.name}=`" for each in item.query]
     if item.body:
         needed = item.body.get("required", ())
         names = item.body["properties"]

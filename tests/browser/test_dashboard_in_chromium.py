@@ -402,7 +402,7 @@ def test_a_stream_ends_with_its_tab(tabs: Tabs, service: Live) -> None:
     tab = tabs.open()
     tab.enter(service.login("root"))
     until(tab, "live")
-    streams = service.desk.api._streams
+    streams = service.desk.api.streams
 
     async def counted(wanted: int) -> None:
         async with asyncio.timeout(LIMIT):

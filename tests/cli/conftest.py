@@ -16,7 +16,7 @@ import pytest
 from themis import client as client_module
 from themis.cli import main
 from themis.errors import MissingError
-from themis.service.http.authentication import problem_of
+from themis.service.http.responses import error_answer
 from themis.sim import RunConfig, run
 
 
@@ -92,7 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.asked.append((route, query, body))
         found, status = self.server.answer(route, query), 200
         if isinstance(found, Exception):
-            problem = problem_of(found)
+            problem = error_answer(found)
             found, status = problem.data(), int(problem.status)
         raw = json.dumps(found).encode()
         self.send_response(status)

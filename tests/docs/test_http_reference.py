@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from themis.service.http.authentication import problem_of
+from themis.service.http.responses import error_answer
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "http.md"
 
@@ -12,7 +12,7 @@ def test_statuses_of_errors_are_those_of_the_service() -> None:
 
     text = PAGE.read_text("utf-8")
     for name in ("UnknownCaller", "Denied", "Missing", "UnknownApp", "Duplicate", "Refused"):
-        problem = problem_of(getattr(errors, f"{name}Error")("who", "why"))
+        problem = error_answer(getattr(errors, f"{name}Error")("who", "why"))
         line = next(item for item in text.splitlines() if f"`{name}Error`" in item)
         assert line.startswith(f"| {int(problem.status)} |")
         assert f"`{problem.error}`" in line

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from themis.config.keys import CallerLimits
 from themis.errors import LimitError
-from themis.security.rate_limits import Bucket, OpenStreams, RateBuckets, place_of
+from themis.security.rate_limits import Bucket, OpenStreams, RateBuckets, network_of
 
 LIMITS = CallerLimits(requests=2.0, burst=4.0, streams=2)
 
@@ -60,7 +60,7 @@ def test_a_clock_that_goes_back_gives_nothing() -> None:
 
 
 def test_made_up_names_do_not_fill_the_memory_and_regulars_are_kept() -> None:
-    rates = RateBuckets(LIMITS, most=3)
+    rates = RateBuckets(LIMITS, max_callers=3)
     for _ in range(4):
         rates.take("regular", 0.0)
     for number in range(2):
@@ -106,7 +106,7 @@ def test_who_waits_as_long_as_told_gets_through() -> None:
     ],
 )
 def test_a_network_of_ones_own_is_one_place(address: str, place: str) -> None:
-    assert place_of(address) == place
+    assert network_of(address) == place
 
 
 def test_streams_are_counted_for_each_caller() -> None:

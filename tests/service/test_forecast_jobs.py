@@ -14,11 +14,12 @@ from themis.core.model import AppId, AppSpec, JobId, JobSpec, OwnerId, Phase
 from themis.errors import LimitError, MissingError, RefusedError, UnavailableError
 from themis.recording.cluster_snapshots import Snapshot, snapshot_from
 from themis.recording.forecast_questions import ForecastCase, ForecastQuestion
+from themis.security.permissions import Verb
 from themis.security.tokens import Identity, Role
 from themis.service import forecast_jobs
 from themis.service.forecast_jobs import Forecasts, Prepare
-from themis.service.http.round_redaction import sealed_forecast
 from themis.service.http.routes import forecasts as routes
+from themis.service.viewer import viewer_of
 
 FILE: dict[str, Any] = {
     "name": "sweep",
@@ -262,7 +263,7 @@ ANSWER = {
 
 def test_a_tenant_learns_how_many_others_are_affected_and_nothing_else() -> None:
     ann = Identity(Role.TENANT, "ann", "0" * 12)
-    told = sealed_forecast(ANSWER, ann, sealed=True)
+    told = viewer_of(ann, Verb.WHATIF).forecast(ANSWER)
     (case,) = told["cases"]
     assert case["others"] == {"later": 2, "sooner": 1, "same": 1}
     assert [each["app"] for each in case["named"]] == ["mine"]
@@ -272,7 +273,7 @@ def test_a_tenant_learns_how_many_others_are_affected_and_nothing_else() -> None
 
 def test_an_admin_sees_names() -> None:
     root = Identity(Role.ADMIN, "root", "0" * 12)
-    (case,) = sealed_forecast(ANSWER, root, sealed=False)["cases"]
+    (case,) = viewer_of(root, Verb.WHATIF).forecast(ANSWER)["cases"]
     assert [each["app"] for each in case["named"]] == ["zebra", "gnu", "mine", "yak"]
 
 

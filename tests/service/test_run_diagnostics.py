@@ -23,7 +23,7 @@ from themis.protocol.node_messages import (
     SlotState,
 )
 from themis.service.explanations import facts_of
-from themis.service.http.serializers import app_sheet
+from themis.service.http.serializers import app_in_full
 from themis.service.persistence.round_history import RoundHistory
 from themis.service.run_diagnostics import QUIET, reason_of, runs_by_app, trouble_of
 
@@ -142,7 +142,7 @@ def test_a_suspended_app_is_suspended_whatever_its_runs_do() -> None:
 def test_what_cannot_be_read_of_metrics_is_shown_with_its_job() -> None:
     scene = Scene()
     scene.train(3.0, trouble="a line is no sample")
-    sheet = app_sheet(scene.steward, A, 4.0)
+    sheet = app_in_full(scene.steward, A, 4.0)
     assert [job["trouble"] for job in sheet["jobs"] if job["job"] == J0] == ["a line is no sample"]
     assert sheet["reason"] is Reason.SERVED
     told = scene.trouble(3.0 + QUIET)
@@ -157,7 +157,7 @@ def test_an_app_all_of_whose_jobs_fail_again_and_again_is_in_a_crash_loop() -> N
     scene.again(6.0)
     assert scene.reason(6.5) is Reason.STARTING, "it is tried again"
     scene.end(7.0, 2, 3)
-    (job,) = app_sheet(scene.steward, A, 8.0)["jobs"]
+    (job,) = app_in_full(scene.steward, A, 8.0)["jobs"]
     assert (job["failures"], job["message"]) == (2, "exit 3")
 
 
@@ -221,7 +221,7 @@ def test_a_job_that_was_told_to_go_has_not_crashed() -> None:
         scene.steward.handle(StopRequested(4.0, A, 1))
         scene.end(5.0, 1, code)
         assert scene.reason(6.0) is Reason.SERVED
-        (job,) = app_sheet(scene.steward, A, 8.0)["jobs"]
+        (job,) = app_in_full(scene.steward, A, 8.0)["jobs"]
         assert (job["failures"], job["message"]) == (0, "")
         (past,) = scene.steward.pasts(A, 8.0)
         assert past.failures == 0
@@ -256,7 +256,7 @@ def test_a_job_that_says_it_is_done_too_early_again_and_again_is_in_a_crash_loop
     scene.train(3.0)
     scene.end(4.0, 1, 0, done=5.0)
     assert scene.reason(5.0) is Reason.CRASH_LOOP
-    (job,) = app_sheet(scene.steward, A, 8.0)["jobs"]
+    (job,) = app_in_full(scene.steward, A, 8.0)["jobs"]
     assert job["failures"] == 1
     assert job["message"].startswith("it exited with 0 at iteration 5 of 100;")
 
@@ -280,5 +280,5 @@ def test_people_see_how_far_a_job_is_before_a_round_needs_it() -> None:
     point = Point(7.0, None, (("loss", 0.5),))
     scene.report(5.0, RunReport(1, A, J0, RunState.RUNNING, None, 7.0, 3.0, points=(point,)))
     assert scene.steward.arbiter.world.apps[A].jobs[J0].done == 0.0, "no round has needed it"
-    [job] = app_sheet(scene.steward, A, 6.0)["jobs"]
+    [job] = app_in_full(scene.steward, A, 6.0)["jobs"]
     assert (job["iterations"], job["metric"]) == (7.0, 0.5)

@@ -23,7 +23,7 @@ from tests.support.http_service import Desk, desk_of
 from tests.support.requirements import missing, require_tool
 from themis.config.keys import Address, CallerLimits, Tls
 from themis.core.model import Machine
-from themis.service.http.app import make_api
+from themis.service.http.app import make_app
 from themis.service.http.connection_limits import Guard
 from themis.service.http.server import open_http
 
@@ -182,8 +182,8 @@ def live_service(path: Path, machines: Sequence[Machine], **options: Any) -> Ite
         loop = asyncio.get_running_loop()
         async with desk_of(path, machines=machines, **options) as desk:
             guard, at = Guard(CallerLimits()), Address("127.0.0.1", 0)
-            async with open_http(make_api(desk.api), at, guard, Tls()) as address:
-                settings = desk.api._settings
+            async with open_http(make_app(desk.api), at, guard, Tls()) as address:
+                settings = desk.api.settings
                 desk.api.change(replace(settings, hosts=settings.hosts | {str(address)}))
                 begun.append(Live(loop, desk, f"http://{address}"))
                 there.set()

@@ -27,7 +27,9 @@ from themis.protocol.node_messages import NodeReport, SlotReport, SlotState
 from themis.recording.codec import dumps
 from themis.security.token_store import KeptVault
 from themis.security.tokens import Role, create_token
-from themis.service.http.app import Api, ApiSettings, make_api
+from themis.service.http.app import make_app
+from themis.service.http.context import ApiContext
+from themis.service.http.settings import ApiSettings
 from themis.service.persistence.recovery import recover
 from themis.service.persistence.start_parameters import StartParameters, parameters_row
 from themis.service.persistence.store import open_store
@@ -42,7 +44,7 @@ class Desk:
     """A service, its API, and a token for everybody."""
 
     def __init__(
-        self, service: Service, vault: KeptVault, client: httpx.AsyncClient, api: Api
+        self, service: Service, vault: KeptVault, client: httpx.AsyncClient, api: ApiContext
     ) -> None:
         self.service = service
         self.api = api
@@ -102,8 +104,8 @@ async def desk_of(
             service.steward._meet(machine.name, service.now())
     vault = KeptVault(service.kept, service.keep)
     around = ApiSettings(frozenset({HOST}), limits=limits or CallerLimits(), wall=lambda: desk.wall)
-    api = Api(service, vault, service.book, around)
-    transport = httpx.ASGITransport(make_api(api))
+    api = ApiContext(service, vault, around)
+    transport = httpx.ASGITransport(make_app(api))
     async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
         desk = Desk(service, vault, client, api)
         try:

@@ -204,7 +204,7 @@ def _offline(
     from themis.recording.cluster_snapshots import read_snapshot  # noqa: PLC0415 - see above
     from themis.recording.codec import dumps, loads  # noqa: PLC0415 - see above
     from themis.recording.forecast_questions import ForecastQuestion  # noqa: PLC0415 - see above
-    from themis.service.http.round_redaction import sealed_forecast  # noqa: PLC0415 - see above
+    from themis.service.viewer import Viewer  # noqa: PLC0415 - see above
     from themis.sim.gc_tuning import spare_memory_checks  # noqa: PLC0415 - see above
 
     taken = read_snapshot(path)
@@ -224,7 +224,7 @@ def _offline(
     try:
         for answer in foresee(taken, ForecastQuestion(cases, seeds, seconds), time.monotonic):
             plain: Any = loads(dumps(answer))
-            told = sealed_forecast(plain, None, sealed=False)
+            told = Viewer(sealed=False).forecast(plain)
             each(told)
     except (ArithmeticError, LookupError, ValueError) as error:
         # No service writes such a state, but a file may come from anywhere.

@@ -30,10 +30,10 @@ from themis.dashboard.model import (
     RoundList,
     RunLine,
     Timeline,
-    Viewer,
+    ViewerInfo,
     finite,
 )
-from themis.dashboard.round_view import RoundSheet, sheet_of
+from themis.dashboard.round_view import RoundView, view_of
 from themis.dashboard.segment_columns import Gathering, HeldSegment
 from themis.errors import CorruptLogError, MissingError, RefusedError
 from themis.recording.codec import decode, loads
@@ -132,7 +132,7 @@ class Recording:
         total = sum(len(machine.gpus) for machine in machines)
         return Board(
             origin=self.origin,
-            viewer=Viewer(),
+            viewer=ViewerInfo(),
             now=end,
             wall=None,
             begin=begin,
@@ -181,7 +181,7 @@ class Recording:
         page = lines[-limit:]
         return RoundList(tuple(page), page[0].round if len(page) < len(lines) else None)
 
-    def round(self, number: int) -> RoundSheet:
+    def round(self, number: int) -> RoundView:
         """One round with everything.
 
         Raises:
@@ -191,7 +191,7 @@ class Recording:
         for place, item in enumerate(self.index):
             if item.line.round == number:
                 before = self.index[place - 1].read() if place else None
-                return sheet_of(item.read(), None, before)
+                return view_of(item.read(), None, before)
         span = f"1 to {len(self.index)} are kept" if self.index else "none were kept"
         raise MissingError(f"round {number}", span)
 

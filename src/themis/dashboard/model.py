@@ -40,7 +40,7 @@ class DataOrigin:
 
 
 @dataclass(frozen=True, slots=True)
-class Viewer:
+class ViewerInfo:
     """Who looks."""
 
     role: str = ""
@@ -108,7 +108,7 @@ class Board:
     """The state of everything."""
 
     origin: DataOrigin
-    viewer: Viewer
+    viewer: ViewerInfo
     now: float
     wall: float | None
     begin: float

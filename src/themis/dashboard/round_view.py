@@ -45,7 +45,7 @@ class SealedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class RoundSheet:
+class RoundView:
     """A round for one viewer."""
 
     round: int
@@ -66,9 +66,9 @@ class RoundSheet:
     bound: float | None = None
 
 
-def sheet_of(
+def view_of(
     record: RoundRecord, shown: Collection[str] | None, before: RoundRecord | None = None
-) -> RoundSheet:
+) -> RoundView:
     """The round with these apps named; None for all of them.
 
     Args:
@@ -87,7 +87,7 @@ def sheet_of(
     bids = {bid.app: bid for bid in record.notes.bids}
     given = _given(record.allotments)
     whole = certificate if shown is None else None
-    return RoundSheet(
+    return RoundView(
         record.round,
         record.opened,
         record.settled,

@@ -32,7 +32,7 @@ from themis.dashboard.model import (
     PhaseRow,
     RunLine,
     Timeline,
-    Viewer,
+    ViewerInfo,
     finite,
 )
 from themis.dashboard.segment_columns import Gathering, HeldSegment
@@ -78,7 +78,7 @@ class Still(Recording):
         begin = min((row.submitted for row in self.rows if row.submitted), default=self.at)
         return Board(
             origin=self.origin,
-            viewer=Viewer(),
+            viewer=ViewerInfo(),
             now=self.at,
             wall=None,
             begin=min(begin, *(item.start for item in self.held), self.at),

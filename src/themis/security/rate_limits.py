@@ -1,9 +1,9 @@
-"""How much is taken from one caller: sizes, rates and streams.
+"""Limits on what one caller may do: requests in a second, and open streams.
 
-    rates = Rates(limits)
+    rates = RateBuckets(limits)
     rates.take("vision", now)        # or LimitError with the seconds to wait
 
-Pure: the time is passed in (any clock that does not go back).
+Pure: callers pass the time in, from any clock that does not go back.
 """
 
 from dataclasses import dataclass
@@ -13,8 +13,10 @@ from ipaddress import IPv6Address, ip_address
 from themis.config.keys import CallerLimits
 from themis.errors import LimitError
 
+WRONG_CREDENTIALS = "too many wrong credentials came from this address"
+
 _MAX_CALLERS = 100_000
-"""Of so many the rates are remembered; more are only strangers with made-up names."""
+"""Callers whose rates are remembered; a flood of made-up addresses must not fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,60 +39,58 @@ class Bucket:
 
 
 class RateBuckets:
-    """One bucket for each caller."""
+    """One bucket for each caller; `reason` is what a refused caller reads."""
 
-    def __init__(self, limits: CallerLimits, most: int = _MAX_CALLERS) -> None:
+    def __init__(
+        self, limits: CallerLimits, reason: str = "", max_callers: int = _MAX_CALLERS
+    ) -> None:
         self._limits = limits
-        self._most = most
+        self._reason = reason
+        self._max_callers = max_callers
         self._buckets: dict[str, Bucket] = {}
 
     def change(self, limits: CallerLimits) -> None:
-        """Other limits from now on; everybody starts with a full bucket."""
+        """Use other limits from now on; every caller starts with a full bucket."""
         self._limits = limits
         self._buckets.clear()
 
-    def take(self, who: str, now: float, cost: float = 1.0) -> None:
+    def take(self, caller: str, now: float, cost: float = 1.0) -> None:
         """Count a call.
 
         Raises:
-            LimitError: It is one too many; says after how many seconds it is not.
+            LimitError: The bucket is empty; has the seconds until it is not.
         """
-        limits = self._limits
-        bucket = self._bucket(who, now)
-        self._buckets.pop(who, None)
-        # What costs more than everything waits for a full bucket, not for ever.
-        bucket, wait = bucket.taken(now, min(cost, limits.burst))
-        # Put last: the first is then the one that was silent for longest.
-        self._buckets[who] = bucket
-        if len(self._buckets) > self._most:
+        # What costs more than a full bucket waits for a full bucket, not for ever.
+        bucket, wait = self._bucket(caller, now).taken(now, min(cost, self._limits.burst))
+        # Put last: the first is then the caller that was silent for longest.
+        self._buckets.pop(caller, None)
+        self._buckets[caller] = bucket
+        if len(self._buckets) > self._max_callers:
             del self._buckets[next(iter(self._buckets))]
-        self._refuse(who, wait)
+        self._check(caller, wait)
 
-    def look(self, who: str, now: float, cost: float = 1.0) -> None:
-        """Whether one more call would pass; counts nothing.
+    def look(self, caller: str, now: float, cost: float = 1.0) -> None:
+        """Refuse what `take` would refuse now; counts nothing.
 
         Raises:
-            LimitError: It would not.
+            LimitError: The bucket is empty.
         """
-        self._refuse(who, self._bucket(who, now).taken(now, cost)[1])
+        self._check(caller, self._bucket(caller, now).taken(now, cost)[1])
 
-    def _bucket(self, who: str, now: float) -> Bucket:
+    def _bucket(self, caller: str, now: float) -> Bucket:
         limits = self._limits
         full = Bucket(limits.requests, limits.burst, limits.burst, now)
-        return self._buckets.get(who, full)
+        return self._buckets.get(caller, full)
 
-    def _refuse(self, who: str, wait: float) -> None:
+    def _check(self, caller: str, wait: float) -> None:
         if wait > 0.0:
-            reason = f"more than {self._limits.requests:g} calls a second; again in {wait:.1f} s"
-            raise LimitError(who, reason, wait)
+            rate = f"more than {self._limits.requests:g} calls a second; again in {wait:.1f} s"
+            raise LimitError(caller, self._reason or rate, wait)
 
 
 @lru_cache(maxsize=4096)
-def place_of(address: str) -> str:
-    """Where somebody calls from, for counting: a whole network is one place where it is one's own.
-
-    Who has one IPv6 address has 2^64 of them.
-    """
+def network_of(address: str) -> str:
+    """The address that limits count by: for IPv6 the whole /64, as a host has all of its 2^64."""
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:
@@ -110,33 +110,29 @@ class OpenStreams:
         self._open: dict[str, int] = {}
 
     def change(self, limits: CallerLimits) -> None:
-        """Other limits from now on; streams that are open stay."""
+        """Use other limits from now on; open streams stay open."""
         self._most = limits.streams
 
-    def open(self, who: str, more: int = 0) -> None:
-        """Count one more.
-
-        Args:
-            who: The caller.
-            more: How many it may have beside those that everybody may have.
+    def open(self, caller: str, more: int = 0) -> None:
+        """Count one more stream; `more` is how many this caller may have beyond the limit.
 
         Raises:
             LimitError: It is one too many.
         """
         most = self._most + more
-        if self._open.get(who, 0) >= most:
+        if self._open.get(caller, 0) >= most:
             reason = f"{most} streams are open, more are not allowed: close one"
-            raise LimitError(who, reason)
-        self._open[who] = self._open.get(who, 0) + 1
+            raise LimitError(caller, reason)
+        self._open[caller] = self._open.get(caller, 0) + 1
 
-    def close(self, who: str) -> None:
+    def close(self, caller: str) -> None:
         """Count one less."""
-        left = self._open.get(who, 0) - 1
+        left = self._open.get(caller, 0) - 1
         if left > 0:
-            self._open[who] = left
+            self._open[caller] = left
         else:
-            self._open.pop(who, None)
+            self._open.pop(caller, None)
 
-    def count(self, who: str) -> int:
-        """How many this caller has open."""
-        return self._open.get(who, 0)
+    def count(self, caller: str) -> int:
+        """How many streams this caller has open."""
+        return self._open.get(caller, 0)

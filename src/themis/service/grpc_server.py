@@ -57,9 +57,8 @@ from themis.rpc.methods import (
 from themis.rpc.wire import Bounds, from_message, parse, to_bytes
 from themis.security.audit import CallOutcome, Refusals, audited
 from themis.security.bind_address import check_bind, listen
-from themis.security.failed_logins import Strangers
 from themis.security.permissions import require
-from themis.security.rate_limits import OpenStreams, RateBuckets, place_of
+from themis.security.rate_limits import WRONG_CREDENTIALS, OpenStreams, RateBuckets, network_of
 from themis.security.redaction import clean
 from themis.security.tls import check_peer, grpc_server
 from themis.security.tokens import Identity, Proof, Role, Vault, check_bearer, check_host, note_use
@@ -160,7 +159,7 @@ class GrpcServer:
         self._vault = vault
         self._settings = settings or GrpcSettings()
         self._rates = RateBuckets(self._settings.limits)
-        self._strangers = Strangers(self._settings.limits)
+        self._wrong_credentials = RateBuckets(self._settings.limits, WRONG_CREDENTIALS)
         self._streams = OpenStreams(self._settings.limits)
         self._tenants: Counter[str] = Counter()
         """Streams that tenants have, each of them."""
@@ -242,7 +241,7 @@ class GrpcServer:
         """Go by other limits from now on."""
         self._settings = replace(self._settings, limits=limits)
         self._rates.change(limits)
-        self._strangers.change(limits)
+        self._wrong_credentials.change(limits)
         self._streams.change(limits)
 
     # One call
@@ -388,7 +387,7 @@ class GrpcServer:
         somebody whose token was revoked.
         """
         settings = self._settings
-        place, now = place_of(peer.address), settings.monotonic()
+        place, now = network_of(peer.address), settings.monotonic()
         try:
             identity = peer.proof.check(self._vault, peer.bearer, now=settings.wall())
             if settings.tls.cert is not None and not peer.secure:
@@ -396,7 +395,7 @@ class GrpcServer:
             else:
                 check_peer(identity, peer.certificate, required=settings.tls.require_client)
         except (UnknownCallerError, DeniedError):
-            self._strangers.failed(place, now)
+            self._wrong_credentials.take(place, now)
             raise
         note_use(self._vault, identity.credential, now=settings.wall())
         return identity

@@ -39,9 +39,11 @@ from themis.security.tls import check_files
 from themis.security.token_files import ensure_admin
 from themis.security.token_store import KeptVault
 from themis.service.grpc_server import GrpcServer, GrpcSettings
-from themis.service.http.app import Api, ApiSettings, make_api
+from themis.service.http.app import make_app
 from themis.service.http.connection_limits import Guard
+from themis.service.http.context import ApiContext
 from themis.service.http.server import open_http
+from themis.service.http.settings import ApiSettings
 from themis.service.persistence.recovery import RecoveredState, recover
 from themis.service.persistence.round_history import REMEMBERED, Steps, read_rounds
 from themis.service.persistence.start_parameters import StartParameters, parameters_row
@@ -90,7 +92,7 @@ class ServiceProcess:
         self._again = again
         self._announce = announce
         self._stop = asyncio.Event()
-        self._api: Api | None = None
+        self._api: ApiContext | None = None
         self._guard = Guard(loaded.config.limits)
         self._http_address: Address | None = None
         """With the port that was taken, where the configuration leaves it open."""
@@ -225,8 +227,8 @@ class ServiceProcess:
     async def _http(
         self, service: Service, vault: KeptVault, config: ServiceConfig
     ) -> AsyncIterator[Address]:
-        self._api = Api(service, vault, service.book, self._api_settings(config))
-        app = make_api(self._api)
+        self._api = ApiContext(service, vault, self._api_settings(config))
+        app = make_app(self._api)
         async with open_http(app, config.http, self._guard, config.tls, _DOOR_PATIENCE) as address:
             self._http_address = address
             # The port may have been chosen just now, and pages name it.

@@ -16,11 +16,11 @@ from themis.dashboard.model import ANONYMOUS
 from themis.recording.codec import dumps
 from themis.service.dashboard import gpu_timeline as live_lanes
 from themis.service.dashboard.gpu_timeline import MOST_KEPT, Lanes
-from themis.service.dashboard.page_history import Owned
-from themis.service.dashboard.redaction import Eye
-from themis.service.http.routes import pages
+from themis.service.dashboard.page_history import OwnedSegment
+from themis.service.http.routes import dashboard as pages
+from themis.service.viewer import Viewer
 
-ALL = Eye(sealed=False, owner=None)
+ALL = Viewer(sealed=False, owner=None)
 PATH = "/v1/board/timeline"
 
 
@@ -45,17 +45,19 @@ class Watched:
     """Notes what is written, and by which thread; waits as long as it is told to."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.eyes: list[Eye] = []
+        self.viewers: list[Viewer] = []
         self.threads: set[int] = set()
         self.go_on = threading.Event()
         self.go_on.set()
         real = live_lanes._columns
 
-        def columns(eye: Eye, segments: Sequence[Owned]) -> tuple[tuple[str, ...], bytes]:
-            self.eyes.append(eye)
+        def columns(
+            viewer: Viewer, segments: Sequence[OwnedSegment]
+        ) -> tuple[tuple[str, ...], bytes]:
+            self.viewers.append(viewer)
             self.threads.add(threading.get_ident())
             assert self.go_on.wait(20)
-            return real(eye, segments)
+            return real(viewer, segments)
 
         monkeypatch.setattr(live_lanes, "_columns", columns)
 
@@ -78,10 +80,10 @@ def test_what_is_pieced_together_is_a_timeline(
 
     async def work(desk: Desk) -> None:
         await desk.submit("bob", "sweep", "bob")
-        for count, eye in ((0, ALL), (7, ALL), (3, Eye(sealed=True, owner=OwnerId("bob")))):
+        for count, viewer in ((0, ALL), (7, ALL), (3, Viewer(sealed=True, owner=OwnerId("bob")))):
             fill(desk, count)
             lanes = Lanes(desk.service)
-            assert json.loads(await lanes.told(eye)) == json.loads(dumps(lanes.since(eye, 0)))
+            assert json.loads(await lanes.told(viewer)) == json.loads(dumps(lanes.since(viewer, 0)))
 
     at_desk(tmp_path, work)
 
@@ -100,10 +102,10 @@ def test_the_past_is_written_beside_the_loop_and_once(tmp_path: Path, watched: W
         assert [answer["names"] for answer in answers] == [["ann-old"]] * 3 + [[ANONYMOUS]]
         assert threading.get_ident() not in watched.threads
         await told(desk, "ann")
-        assert sorted(str(eye.owner) for eye in watched.eyes) == ["ann", "bob"]
+        assert sorted(str(viewer.owner) for viewer in watched.viewers) == ["ann", "bob"]
         fill(desk, 1)
         assert (await told(desk, "ann"))["cursor"] == 6
-        assert len(watched.eyes) == 3
+        assert len(watched.viewers) == 3
 
     at_desk(tmp_path, work)
 
@@ -114,7 +116,7 @@ def test_what_was_remembered_later_is_told_too(tmp_path: Path) -> None:
         before = await told(desk, "root")
         past = desk.service.past
         past._segments.appendleft(next(past.segments()))
-        past._segments[0] = Owned(past._segments[0].held, None)
+        past._segments[0] = OwnedSegment(past._segments[0].held, None)
         after = await told(desk, "root")
         assert [len(each["closed"]["gpu"]) for each in (before, after)] == [2, 3]
         assert before["cursor"] == after["cursor"]
@@ -127,7 +129,7 @@ def test_few_written_pasts_are_kept(tmp_path: Path) -> None:
         fill(desk, 1)
         lanes = Lanes(desk.service)
         for number in range(MOST_KEPT + 3):
-            await lanes.told(Eye(sealed=True, owner=OwnerId(f"owner-{number}")))
+            await lanes.told(Viewer(sealed=True, owner=OwnerId(f"owner-{number}")))
         assert len(lanes._kept) == MOST_KEPT
 
     at_desk(tmp_path, work)
@@ -136,7 +138,7 @@ def test_few_written_pasts_are_kept(tmp_path: Path) -> None:
 def test_a_long_timeline_counts_as_many_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "_SEGMENTS_AS_A_CALL", 1.0)
+    monkeypatch.setattr(pages, "_SEGMENTS_AS_A_REQUEST", 1.0)
 
     async def work(desk: Desk) -> None:
         desk.service.now = lambda: 5.0  # type: ignore[method-assign]  # no call comes back

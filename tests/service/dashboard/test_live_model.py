@@ -29,7 +29,8 @@ from themis.service.dashboard.change_feed import Watchers
 from themis.service.dashboard.live_model import StreamState
 from themis.service.dashboard.page_history import MOST_ENDED, PageHistory
 from themis.service.dashboard.stored_model import open_stored_service
-from themis.service.http.routes import pages
+from themis.service.http.context import MOST_STREAMS
+from themis.service.http.routes import dashboard as pages
 from themis.service.persistence.round_history import Arrival
 from themis.service.retained_rows import EndedApps
 
@@ -191,7 +192,7 @@ def test_the_page_of_an_app_is_there_before_the_list_has_it(tmp_path: Path) -> N
     async def work(desk: Desk) -> None:
         await desk.submit("ann", "first", "ann")
         await told(desk, "root", "/v1/board")
-        desk.api._board._at = desk.service.now() + 3600.0  # The list stays as it is.
+        desk.api.board._at = desk.service.now() + 3600.0  # The list stays as it is.
         await desk.submit("ann", "second", "ann")
         page = await told(desk, "ann", "/v1/board/apps/second")
         assert (page["row"]["app"], page["row"]["owner"]) == ("second", "ann")
@@ -306,7 +307,7 @@ def test_who_does_not_say_what_is_known_is_told_what_comes(tmp_path: Path) -> No
 @pytest.mark.usefixtures("quick")
 def test_one_caller_has_few_streams_whatever_else_is_allowed(tmp_path: Path) -> None:
     async def work(desk: Desk) -> None:
-        readers = [Reader(desk, "ann") for _ in range(pages.MOST_STREAMS)]
+        readers = [Reader(desk, "ann") for _ in range(MOST_STREAMS)]
         for reader in readers:
             await reader.change()
         extra = Reader(desk, "ann")
@@ -324,7 +325,7 @@ def test_one_caller_has_few_streams_whatever_else_is_allowed(tmp_path: Path) -> 
 def test_what_is_seen_is_made_once_for_all_who_see_the_same(tmp_path: Path) -> None:
     async def work(desk: Desk) -> None:
         await busy(desk)
-        board = desk.api._board
+        board = desk.api.board
         one, two = (Identity(Role.TENANT, "ann", each) for each in ("token-1", "token-2"))
         seen, again, other = StreamState(0), StreamState(0), StreamState(0)
         board._at = float("-inf")
@@ -349,7 +350,7 @@ def test_rows_are_good_for_longer_when_they_take_long(
     monkeypatch.setattr(live_board, "perf_counter", lambda: 0.2 * next(clock))
 
     async def work(desk: Desk) -> None:
-        board = desk.api._board
+        board = desk.api.board
         await told(desk, "root", "/v1/board")
         assert board._fresh == pytest.approx(4.0)
         await desk.submit("ann", "sweep", "ann")
@@ -534,7 +535,7 @@ def test_machines_that_are_gone_for_good_are_not_on_the_pages(tmp_path: Path) ->
         assert [machine["state"] for machine in board["machines"]] == ["present"]
         assert {gpu["state"] for gpu in board["machines"][0]["gpus"]} == {"absent"}
         assert (await desk.call("root", "POST", "/v1/nodes/m0/remove")).status_code == 200
-        desk.api._board._at = float("-inf")  # Rows are good for a second.
+        desk.api.board._at = float("-inf")  # Rows are good for a second.
         board = await told(desk, "root", "/v1/board")
         assert (board["machines"], sum(board["gpus"].values())) == ([], 0)
 

@@ -33,21 +33,22 @@ from themis.dashboard.model import (
     Point,
     RoundList,
     Timeline,
-    Viewer,
+    ViewerInfo,
     finite,
 )
 from themis.dashboard.round_view import line_of
 from themis.dashboard.snapshots import phase_rows
 from themis.errors import RefusedError
+from themis.security.permissions import Verb
 from themis.security.tokens import Identity
 from themis.service.dashboard.gpu_timeline import Lanes
-from themis.service.dashboard.page_history import Owned
-from themis.service.dashboard.redaction import Eye, eye_of
+from themis.service.dashboard.page_history import OwnedSegment
 from themis.service.explanations import facts_of, facts_of_ended
 from themis.service.http import serializers
 from themis.service.retained_rows import EndedApp
 from themis.service.run_diagnostics import runs_by_app, trouble_of
 from themis.service.service import Service
+from themis.service.viewer import Viewer, viewer_of
 
 FRESH = 1.0
 """Seconds for which rows are good, half of it once something changed."""
@@ -71,7 +72,7 @@ class StreamState:
     """What one stream was told already."""
 
     closed: int
-    open: tuple[Owned, ...] = ()
+    open: tuple[OwnedSegment, ...] = ()
     sight: Sight = field(default_factory=Sight)
 
 
@@ -100,7 +101,7 @@ class LiveBoard:
         self._rows: tuple[AppRow, ...] = ()
         self._machines: tuple[MachineRow, ...] = ()
         self._gpus: dict[str, int] = {}
-        self._sights: dict[Eye, Sight] = {}
+        self._sights: dict[Viewer, Sight] = {}
         self._lanes = Lanes(service)
         self._at = float("-inf")
         self._of = -1
@@ -112,16 +113,16 @@ class LiveBoard:
         """The state of everything."""
         self._refresh()
         service, settings = self._service, self._service.steward.arbiter.settings
-        eye = eye_of(identity)
-        sight = self._sight(eye)
+        viewer = viewer_of(identity, Verb.DASHBOARD)
+        sight = self._sight(viewer)
         oldest = service.past.oldest
         topology = service.steward.arbiter.world.topology
         return Board(
             origin=DataOrigin("live", topology.name, service.policy, topology.name, settings.lease),
-            viewer=Viewer(
+            viewer=ViewerInfo(
                 str(identity.role) if identity else "",
                 identity.subject if identity else "",
-                eye.sealed,
+                viewer.sealed,
             ),
             now=service.now(),
             wall=self._wall(),
@@ -134,7 +135,7 @@ class LiveBoard:
 
     async def timeline(self, identity: Identity | None) -> bytes:
         """Who holds and held which GPU, as JSON: there may be much of it."""
-        return await self._lanes.told(eye_of(identity))
+        return await self._lanes.told(viewer_of(identity, Verb.DASHBOARD))
 
     def rounds(self, before: int, limit: int) -> RoundList:
         """A page of rounds: numbers that everybody may see."""
@@ -184,8 +185,8 @@ class LiveBoard:
     def change(self, identity: Identity | None, seen: StreamState) -> PageChange:
         """What is new for a stream; notes that it was told."""
         self._refresh()
-        service, eye = self._service, eye_of(identity)
-        sight, before, present = self._sight(eye), seen.sight, self._lanes.open()
+        service, viewer = self._service, viewer_of(identity, Verb.DASHBOARD)
+        sight, before, present = self._sight(viewer), seen.sight, self._lanes.open()
         moved = service.past.closed != seen.closed or present != seen.open
         # Mostly it is the very same, and nothing has to be compared.
         same = sight is before
@@ -200,7 +201,7 @@ class LiveBoard:
             gone=() if same else tuple(name for name in before.named if name not in sight.named),
             others=None if same or sight.others == before.others else sight.others,
             machines=None if same or sight.machines == before.machines else sight.machines,
-            timeline=self._lanes.since(eye, seen.closed) if moved else None,
+            timeline=self._lanes.since(viewer, seen.closed) if moved else None,
         )  # fmt: skip
         seen.closed, seen.open, seen.sight = service.past.closed, present, sight
         return change
@@ -209,12 +210,12 @@ class LiveBoard:
         numbers = self._service.book.numbers()
         return numbers[-1] if numbers else None
 
-    def _sight(self, eye: Eye) -> Sight:
-        sight = self._sights.get(eye)
+    def _sight(self, viewer: Viewer) -> Sight:
+        sight = self._sights.get(viewer)
         if sight is None:
-            mine, others = eye.rows(self._rows)
-            machines = eye.machines(self._machines, self._service.owner_of)
-            sight = self._sights[eye] = Sight({row.app: row for row in mine}, others, machines)
+            mine, others = viewer.app_rows(self._rows)
+            machines = viewer.machines(self._machines, self._service.owner_of)
+            sight = self._sights[viewer] = Sight({row.app: row for row in mine}, others, machines)
         return sight
 
     @property
@@ -237,7 +238,7 @@ class LiveBoard:
         rows = [
             self._row(
                 state,
-                serializers.app_line(steward, state, stands.get(name), runs.get(name, ()), now),
+                serializers.app_row(steward, state, stands.get(name), runs.get(name, ()), now),
             )
             for name, state in sorted(steward.arbiter.world.apps.items())
         ]
@@ -267,7 +268,7 @@ class LiveBoard:
                 return row
         now, steward = self._service.now(), self._service.steward
         stands, runs = fairness_of(steward.arbiter.world, now), runs_by_app(steward)
-        line = serializers.app_line(steward, state, stands.get(name), runs.get(name, ()), now)
+        line = serializers.app_row(steward, state, stands.get(name), runs.get(name, ()), now)
         return self._row(state, line)
 
     def _row(self, state: AppState, line: dict[str, Any]) -> AppRow:
@@ -289,7 +290,7 @@ class LiveBoard:
         )
 
     def _ended_row(self, name: AppId, ended: EndedApp) -> AppRow:
-        sheet = serializers.ended_sheet(name, ended)
+        sheet = serializers.ended_app(name, ended)
         failed = sheet["state"] == "failed"
         return AppRow(
             app=name,
@@ -307,7 +308,7 @@ class LiveBoard:
 
     def _machine(self, node: NodeEntry) -> MachineRow:
         steward = self._service.steward
-        line = serializers.node_line(steward, node, sealed=False)
+        line = serializers.node_row(steward, node, sealed=False)
         ledger, topology = steward.arbiter.ledger, steward.arbiter.world.topology
         gpus = []
         for gpu in line["gpus"]:
@@ -359,14 +360,12 @@ class LiveBoard:
         service = self._service
         trials = service.steward.trials
         try:
-            sheet = serializers.results_sheet(
-                name, service.steward, service.hosting.sheet(name), ended
-            )
+            sheet = serializers.results(name, service.steward, service.hosting.sheet(name), ended)
         except RefusedError:  # it was not submitted as a file
             sheet = {"jobs": (), "metric": {"name": ""}, "best": trials.best(name)}
         known = {str(job["job"]): job for job in sheet["jobs"]}
         lines = (
-            list(serializers.job_lines(service.steward, state).values())
+            list(serializers.job_rows(service.steward, state).values())
             if state is not None
             else [{**job, "gpus": [], "message": job["failed"]} for job in known.values()]
         )

@@ -27,7 +27,7 @@ MOST_ENDED = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class OwnedSegment:
     """A segment, and whose it was; None if nobody knows any more."""
 
     held: HeldSegment
@@ -42,7 +42,7 @@ class PageHistory:
         self.changed = 0
         self.closed = 0
         """Segments so far, since the start."""
-        self._segments: deque[Owned] = deque(maxlen=most)
+        self._segments: deque[OwnedSegment] = deque(maxlen=most)
         self._ended: OrderedDict[AppId, EndedApp] = OrderedDict()
         for app, ended in sorted(departed.all(), key=lambda item: item[1].at)[-MOST_ENDED:]:
             self._ended[app] = ended
@@ -93,7 +93,7 @@ class PageHistory:
     def _add(
         self, gpu: int, app: str, start: float, end: float, source: str, owner: OwnerId | None
     ) -> None:
-        self._segments.append(Owned(HeldSegment(gpu, app, start, end, source), owner))
+        self._segments.append(OwnedSegment(HeldSegment(gpu, app, start, end, source), owner))
         self.closed += 1
 
     def remember(self, steps: Steps, owners: Mapping[AppId, OwnerId]) -> None:
@@ -106,7 +106,7 @@ class PageHistory:
         since = self._since or []
         arrived = {step.app for step in (*steps, *since) if isinstance(step, Arrival)}
         known = {app: owner for app, owner in owners.items() if app not in arrived}
-        before: list[Owned] = []
+        before: list[OwnedSegment] = []
         histories = Histories()
         for step in steps:
             if isinstance(step, Arrival):
@@ -116,7 +116,7 @@ class PageHistory:
                     if lease.start < step.at:
                         source = str(lease.source)
                         held = HeldSegment(lease.gpu, lease.app, lease.start, step.at, source)
-                        before.append(Owned(held, known.get(lease.app)))
+                        before.append(OwnedSegment(held, known.get(lease.app)))
         for step in (*steps, *since):
             if isinstance(step, Arrival):
                 histories.forget(step.app)
@@ -128,7 +128,7 @@ class PageHistory:
         self._segments.extendleft(reversed(before[-room:] if room else []))
         self.changed += 1
 
-    def segments(self, since: int | None = None) -> Iterator[Owned]:
+    def segments(self, since: int | None = None) -> Iterator[OwnedSegment]:
         """Those that are over; with `since` only those closed after so many of them."""
         if since is None or since > self.closed:
             return iter(tuple(self._segments))
@@ -141,7 +141,7 @@ class PageHistory:
         return len(self._segments)
 
     @property
-    def oldest(self) -> Owned | None:
+    def oldest(self) -> OwnedSegment | None:
         """The first segment that is kept."""
         return self._segments[0] if self._segments else None
 

@@ -1,10 +1,11 @@
-"""The HTTP API for people: every route names its verb, and the table of access decides.
+"""The HTTP API: an application of the routes in a table.
 
-    app = make_api(Api(service, vault, book, ApiSettings(hosts=frozenset({"127.0.0.1:7421"}))))
-    uvicorn.run(app)
+    api = ApiContext(service, vault, ApiSettings(hosts=frozenset({"127.0.0.1:7421"})))
+    uvicorn.run(make_app(api))
 
-A request is read, its caller found and its verb decided before anything else is looked at. What
-changes something is in the audit log, and durable, before the answer.
+Each request takes the same steps: find the caller, count the request, decide whether its verb is
+allowed at all, read the body, call the handler, and wait until what it changed is durable. What
+changes something is in the audit log before the answer goes out.
 """
 
 import math
@@ -13,158 +14,92 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Route as StarletteRoute
 
-from themis.errors import LimitError, RefusedError, UnknownCallerError
-from themis.recording.codec import loads
+from themis.errors import LimitError
 from themis.security.audit import CallOutcome, audited
 from themis.security.permissions import decide, require
-from themis.security.rate_limits import place_of
+from themis.security.rate_limits import network_of
 from themis.security.tokens import Identity
-from themis.service.http import openapi
-from themis.service.http.authentication import identify, problem_of
+from themis.service.http.bodies import read_body
+from themis.service.http.context import ApiContext
 from themis.service.http.request_ids import RequestIds
-from themis.service.http.routes.about import AboutRoutes
-from themis.service.http.routes.apps import AppRoutes
-from themis.service.http.routes.base import ApiSettings, Call, Data, as_json
-from themis.service.http.routes.endpoints import ENDPOINTS, AnswerKind, Endpoint
-from themis.service.http.routes.forecasts import Foretelling
-from themis.service.http.routes.history import History
-from themis.service.http.routes.logs import Logs
-from themis.service.http.routes.machines import Machines
-from themis.service.http.routes.pages import PageRoutes
-from themis.service.http.routes.people import People
-
-__all__ = ["ENDPOINTS", "Api", "ApiSettings", "Endpoint", "make_api"]
+from themis.service.http.responses import as_json, error_answer
+from themis.service.http.routes.table import ROUTES
+from themis.service.http.routing import AnswerKind, ApiRequest, Route
 
 
-class Api(AboutRoutes, AppRoutes, Foretelling, Logs, Machines, People, History, PageRoutes):
-    """All handlers, and the frame around each of them."""
-
-    async def answer(self, endpoint: Endpoint, request: Request) -> Response:
-        """Answer one request, whatever happens."""
-        identity: Identity | None = None
-        wall = self._settings.wall()
-        try:
-            place = place_of(request.client.host if request.client else "nobody")
-            identity = self._identify(endpoint, request, place, wall)
-            caller = identity.credential if identity else place
-            self._rates.take(caller, self._service.now())
-            # Before the body is read: who may do this to nothing at all sends it in vain.
-            if not any(decide(identity, endpoint.verb, who).allowed for who in _own(identity)):
-                require(identity, endpoint.verb)
-            body = await self._body(endpoint, request)
-            call = Call(request, endpoint, identity, caller, body, wall)
-            handler = getattr(self, endpoint.handler)
-            found: Data | Response = await handler(call)
-            await self._service.settled()
-        except Exception as error:  # told as one shape; what is unexpected goes to the log
-            return self._problem(endpoint, identity, wall, error, target_of(request))
-        return found if isinstance(found, Response) else as_json(found)
-
-    def close(self) -> None:
-        """No more calls come: write down what was only counted."""
-        for row in self._refusals.close(self._settings.wall()):
-            self._service.writer.add(audit=row)
-
-    def _identify(
-        self, endpoint: Endpoint, request: Request, place: str, wall: float
-    ) -> Identity | None:
-        """Who calls; wrong credentials are counted by where they come from."""
-        if endpoint.kind is AnswerKind.FILE:
-            return None  # The same for all: also for who must be told how to log in again.
-        settings, now = self._settings, self._service.now()
-        try:
-            return identify(
-                self._vault,
-                request.headers,
-                request.cookies,
-                writes=endpoint.writes,
-                hosts=settings.hosts,
-                tls=settings.tls,
-                now=wall,
-            )
-        except UnknownCallerError:
-            self._strangers.failed(place, now)
-            raise
-
-    def _problem(
-        self,
-        endpoint: Endpoint,
-        identity: Identity | None,
-        wall: float,
-        error: Exception,
-        target: str,
-    ) -> Response:
-        problem = problem_of(error)
-        if endpoint.writes and identity is not None:
-            outcome = CallOutcome.DENIED if problem.status == 403 else CallOutcome.REFUSED
-            if problem.status >= 500:  # The service's doing, not the caller's.
-                outcome = CallOutcome.FAILED
-            named = target or problem.who
-            row = audited(identity, endpoint.verb, named, at=wall, outcome=outcome)
-            for item in self._refusals.note(row):
-                self._service.writer.add(audit=item)
-        headers = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else {}
-        if isinstance(error, LimitError):
-            # In whole seconds; who comes sooner is refused again.
-            headers["Retry-After"] = str(max(1, math.ceil(error.retry_after or 0.0)))
-        return as_json(problem.data(), problem.status, headers)
-
-    async def _body(self, endpoint: Endpoint, request: Request) -> Data:
-        if not endpoint.writes:
-            return {}
-        most = self._settings.limits.message_bytes
-        text = b""
-        try:
-            async for part in request.stream():
-                text += part
-                if len(text) > most:
-                    raise RefusedError("body", f"more than {most} bytes")
-        except ClientDisconnect:
-            raise RefusedError("body", "it was not sent to its end") from None
-        if not text:
-            data: Any = {}
-        else:
-            try:
-                data = loads(text.decode())
-            except UnicodeDecodeError:
-                raise RefusedError("body", "it is not UTF-8") from None
-        if not isinstance(data, dict):
-            raise RefusedError("body", "it must be a JSON object")
-        openapi.check(endpoint.body or {"type": "object", "additionalProperties": False}, data)
-        return data
-
-
-def target_of(request: Request) -> str:
-    """What a call is about, as its path names it: an app, a machine, an owner, a token."""
-    return " ".join(str(part) for part in request.path_params.values())
-
-
-def make_api(api: Api) -> Starlette:
+def make_app(api: ApiContext) -> Starlette:
     """The application that a server runs."""
     routes = [
-        Route(item.path, _handler(api, item), methods=[item.method], name=item.handler)
-        for item in ENDPOINTS
+        StarletteRoute(route.path, _endpoint(api, route), methods=[route.method])
+        for route in ROUTES
     ]
-    handlers: Any = {404: _nothing, 405: _nothing}
-    ids = [Middleware(RequestIds)]
-    return Starlette(routes=routes, exception_handlers=handlers, middleware=ids)
+    handlers: Any = {404: _no_page, 405: _no_page}
+    return Starlette(
+        routes=routes, exception_handlers=handlers, middleware=[Middleware(RequestIds)]
+    )
 
 
-def _handler(api: Api, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(api: ApiContext, route: Route) -> Callable[[Request], Awaitable[Response]]:
     async def handle(request: Request) -> Response:
-        return await api.answer(endpoint, request)
+        return await answer(api, route, request)
 
     return handle
 
 
-async def _nothing(request: Request, error: Any) -> Response:
-    told = {"error": "missing", "who": request.url.path[:200], "reason": "there is no such page"}
-    return as_json(told, error.status_code)
+async def answer(api: ApiContext, route: Route, http: Request) -> Response:
+    """Answer one request, whatever happens."""
+    identity: Identity | None = None
+    wall = api.settings.wall()
+    try:
+        address = network_of(http.client.host if http.client else "unknown")
+        # Files of the pages are the same for all: a browser whose session is over needs them too.
+        if route.kind is not AnswerKind.FILE:
+            identity = api.gate.admit(http, address, api.service.now(), writes=route.writes)
+        caller = identity.credential if identity else address
+        api.charge(caller)
+        _require_for_any_owner(identity, route)
+        body = (
+            await read_body(http, route.body, api.settings.limits.message_bytes)
+            if route.writes
+            else {}
+        )
+        found = await route.handler(api, ApiRequest(http, route, identity, caller, body, wall))
+        await api.service.settled()
+    except Exception as error:  # every error becomes an answer; an unexpected one is logged
+        return _refusal(api, ApiRequest(http, route, identity, "", {}, wall), error)
+    return found if isinstance(found, Response) else as_json(found)
 
 
-def _own(identity: Identity | None) -> tuple[str | None, ...]:
-    return (None,) if identity is None else (identity.subject, None)
+def _require_for_any_owner(identity: Identity | None, route: Route) -> None:
+    """Refuse, before the body is read, a caller who may do this to no object at all."""
+    owners = (None,) if identity is None else (identity.subject, None)
+    if not any(decide(identity, route.verb, owner).allowed for owner in owners):
+        require(identity, route.verb)
+
+
+def _refusal(api: ApiContext, request: ApiRequest, error: Exception) -> Response:
+    """The answer for an error; a refused write is counted in the audit log."""
+    problem = error_answer(error)
+    if request.route.writes and request.identity is not None:
+        outcome = CallOutcome.DENIED if problem.status == 403 else CallOutcome.REFUSED
+        if problem.status >= 500:  # the service's fault, not the caller's
+            outcome = CallOutcome.FAILED
+        target = " ".join(map(str, request.http.path_params.values())) or problem.who
+        row = audited(
+            request.identity, request.route.verb, target, at=request.wall, outcome=outcome
+        )
+        api.write_audit(*api.refusals.note(row))
+    headers = {"WWW-Authenticate": "Bearer"} if problem.status == 401 else {}
+    if isinstance(error, LimitError):
+        # In whole seconds, rounded up: a caller who comes sooner is refused again.
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after or 0.0)))
+    return as_json(problem.data(), problem.status, headers)
+
+
+async def _no_page(request: Request, error: Any) -> Response:
+    body = {"error": "missing", "who": request.url.path[:200], "reason": "there is no such page"}
+    return as_json(body, error.status_code)

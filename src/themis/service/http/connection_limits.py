@@ -21,7 +21,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from themis.config.keys import CallerLimits
-from themis.security.rate_limits import place_of
+from themis.security.rate_limits import network_of
 
 Peer = tuple[Any, ...]
 """Address and port of a caller, as sockets tell it."""
@@ -55,7 +55,7 @@ class Guard:
 
     def enter(self, visitor: socket.socket, peer: Peer) -> bool:
         """Let a connection in, if need be in place of another; False if there is no room."""
-        place = place_of(str(peer[0]))
+        place = network_of(str(peer[0]))
         here = self._places.get(place, {})
         if len(here) >= self._limits.per_address and not self._drop_one(here):
             return False
@@ -68,7 +68,7 @@ class Guard:
 
     def leave(self, peer: Peer) -> None:
         """A connection is over."""
-        place = place_of(str(peer[0]))
+        place = network_of(str(peer[0]))
         visit = self._places.get(place, {}).pop(peer, None)
         if visit is None:
             return
@@ -79,7 +79,7 @@ class Guard:
 
     def wait_for(self, peer: Peer) -> None:
         """It is the caller's turn, and they have so long for it from now."""
-        here = self._places.get(place_of(str(peer[0])), {})
+        here = self._places.get(network_of(str(peer[0])), {})
         visit = here.pop(peer, None)
         if visit is None:
             return
@@ -90,7 +90,7 @@ class Guard:
 
     def work_for(self, peer: Peer) -> None:
         """It is our turn."""
-        visit = self._places.get(place_of(str(peer[0])), {}).get(peer)
+        visit = self._places.get(network_of(str(peer[0])), {}).get(peer)
         if visit is not None:
             _stop(visit)
 

@@ -5,7 +5,7 @@ app_sheet(steward, app, now)  # one app: what it holds, wants and waits for
 
 import json
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from themis.apps import AppFile, SweepPlan, parse_app, plan_app
@@ -15,7 +15,7 @@ from themis.core.arbiter.offer import Fairness, fairness_of
 from themis.core.explain import Facts, explain
 from themis.core.fairness.ideal_time import Convention, ideal_time
 from themis.core.fairness.loads import declared_phases
-from themis.core.model import AppId, JobId, Machine, OwnerId
+from themis.core.model import AppId, JobId, Machine
 from themis.core.steward.node_table import NodeEntry
 from themis.core.steward.rows import WantedRun
 from themis.core.steward.shared_storage import birth_of, checkpoints_of
@@ -28,16 +28,16 @@ from themis.service.run_diagnostics import Crashes, crashes_of, reason_of, troub
 ANONYMOUS = "(another owner's)"
 
 
-def app_sheet(steward: Steward, app: AppId, now: float) -> dict[str, Any]:
+def app_in_full(steward: Steward, app: AppId, now: float) -> dict[str, Any]:
     """One app in full, for who may see it."""
     state = steward.arbiter.world.apps[app]
     held = steward.arbiter.ledger.holdings(app)
     runs = [run for run in steward.runs.values() if run.app == app]
     stands = fairness_of(steward.arbiter.world, now)
-    lines = job_lines(steward, state)
+    lines = job_rows(steward, state)
     troubles = {run.job: trouble_of(steward, run, now) for run in runs}
     return {
-        **app_line(steward, state, stands.get(app), runs, now),
+        **app_row(steward, state, stands.get(app), runs, now),
         "weight": state.weight,
         "phase": state.phase,
         "phases": len(state.spec.phases),
@@ -62,7 +62,7 @@ def app_sheet(steward: Steward, app: AppId, now: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def explanation_sheet(facts: Facts) -> dict[str, Any]:
+def explanation(facts: Facts) -> dict[str, Any]:
     """Why an app stands where it stands: a reason, and three lines."""
     said = explain(facts)
     return {
@@ -74,7 +74,7 @@ def explanation_sheet(facts: Facts) -> dict[str, Any]:
     }
 
 
-def ended_sheet(app: AppId, ended: EndedApp) -> dict[str, Any]:
+def ended_app(app: AppId, ended: EndedApp) -> dict[str, Any]:
     """One app that is over, for who may see it."""
     return {
         "app": app,
@@ -94,7 +94,7 @@ def state_of(outcome: str) -> str:
     return outcome.partition(":")[0]
 
 
-def job_lines(steward: Steward, state: AppState) -> dict[JobId, dict[str, Any]]:
+def job_rows(steward: Steward, state: AppState) -> dict[JobId, dict[str, Any]]:
     """The jobs of an app that goes on. All at once: there may be a thousand."""
     app = state.id
     said = {reached.job: reached for reached in steward.trials.reached(app)}
@@ -156,7 +156,7 @@ def _done(said: Reached | None, curve: Sequence[tuple[float, float]]) -> float:
     return curve[-1][0] if curve else 0.0
 
 
-def app_line(
+def app_row(
     steward: Steward,
     state: AppState,
     stands: Fairness | None,
@@ -178,7 +178,7 @@ def app_line(
     }
 
 
-def sealed_line(steward: Steward, state: AppState, stands: Fairness | None) -> dict[str, Any]:
+def nameless_app_row(steward: Steward, state: AppState, stands: Fairness | None) -> dict[str, Any]:
     """The same of somebody else: how many GPUs and how late, and no names."""
     held = len(steward.arbiter.ledger.holdings(state.id))
     rho = _fairness(stands)["rho"]
@@ -196,7 +196,7 @@ def _fairness(stands: Fairness | None) -> dict[str, Any]:
     return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
-def plan_sheet(plan: SweepPlan, gpus: int, owners: int) -> dict[str, Any]:
+def plan(plan: SweepPlan, gpus: int, owners: int) -> dict[str, Any]:
     """What an app would come to, on a cluster of so many GPUs shared by so many owners."""
     spec, share = plan.spec, max(1.0, gpus / max(1, owners))
     loads = declared_phases(spec)
@@ -224,7 +224,7 @@ def plan_of(app: AppId, sheet: SubmittedApp) -> SweepPlan:
     return plan_app(parse_app(json.loads(sheet.body)), app, sheet.owner, sheet.seed)
 
 
-def results_sheet(
+def results(
     app: AppId, steward: Steward, sheet: SubmittedApp, ended: EndedApp | None
 ) -> dict[str, Any]:
     """What came of each trial, and which is the best."""
@@ -236,7 +236,7 @@ def results_sheet(
     known = state or ended
     born = birth_of(app, sheet.owner, known.submitted) if known is not None else ""
     jobs = []
-    lines = job_lines(steward, state) if state is not None else {}
+    lines = job_rows(steward, state) if state is not None else {}
     ran_on = _machines_of_jobs(steward, app, (trial.job for trial in plan.trials))
     for trial in plan.trials:
         reached, curve = last.get(trial.job), trials.curve(app, trial.job)
@@ -299,7 +299,7 @@ def machine_of(steward: Steward, gpu: int) -> str:
     return topology.machines[topology.seats[gpu].machine].name
 
 
-def node_line(steward: Steward, node: NodeEntry, *, sealed: bool) -> dict[str, Any]:
+def node_row(steward: Steward, node: NodeEntry, *, sealed: bool) -> dict[str, Any]:
     """One machine with its GPUs."""
     world, ledger = steward.arbiter.world, steward.arbiter.ledger
     number = world.topology.number_of.get(node.name)
@@ -366,18 +366,6 @@ def gpu_counts(steward: Steward, removed: Container[str] = ()) -> dict[str, int]
     for node in steward.nodes.values():
         if node.name in removed:
             continue
-        for line in node_line(steward, node, sealed=True)["gpus"]:
+        for line in node_row(steward, node, sealed=True)["gpus"]:
             counts[line["state"]] += 1
     return counts
-
-
-def owner_lines(
-    owners: Iterable[OwnerId],
-    quotas: Mapping[OwnerId, int],
-    weights: Mapping[OwnerId, float],
-) -> list[dict[str, Any]]:
-    """Quotas and weights by owner."""
-    return [
-        {"owner": owner, "quota": quotas.get(owner), "weight": weights.get(owner)}
-        for owner in sorted(owners)
-    ]

@@ -1,1 +1,1 @@
-"""What the HTTP API answers, by subject; `themis.service.http.app` puts it together."""
+"""The handlers of the HTTP API, one module for each subject, and the table that names them all."""

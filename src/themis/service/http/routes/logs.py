@@ -1,56 +1,41 @@
-"""What jobs print."""
-
-import math
+"""The logs of jobs."""
 
 from themis.core.model import AppId, JobId, OwnerId
-from themis.errors import MissingError, RefusedError
+from themis.errors import MissingError
 from themis.protocol.node_messages import MOST_LOG
-from themis.service.http.routes.base import Call, Data, Handlers, whole
-from themis.service.http.routes.endpoints import LONGEST_WAIT
+from themis.service.http.context import ApiContext
+from themis.service.http.query import Seconds, WholeNumber
+from themis.service.http.routing import ApiRequest, Data
 
-_MOST_OFFSET = 1 << 50
+LONGEST_WAIT = 30.0
+"""How long a request may wait for something new, in seconds."""
 
-
-class Logs(Handlers):
-    """What people read while their jobs run, and after."""
-
-    async def log(self, call: Call) -> Data:
-        app, job = AppId(call.path("app")), JobId(call.path("job"))
-        owner = self._service.owner_of(app)
-        self._allow(call, owner)
-        steward = self._service.steward
-        state = steward.arbiter.world.apps.get(app)
-        if owner is None:
-            raise MissingError(app, "there is no such app")
-        known = state is not None and any(job == each.id for each in state.spec.jobs)
-        if not known and steward.logged(app, job) is None:
-            reason = "it has no such job" if state is not None else "nothing is kept of such a job"
-            raise MissingError(f"{app} {job}"[:200], reason)
-        return await self._service.logs.read(
-            OwnerId(owner),
-            app,
-            job,
-            offset=_offset(call),
-            limit=min(MOST_LOG, whole(call, "limit", MOST_LOG, "a whole number of bytes", low=64)),
-            wait=_wait(call),
-            caller=call.caller,
-        )
+OFFSET = WholeNumber(
+    "offset", "Bytes of all runs of the job; negative: bytes before the end.", least=-(10**15)
+)
+LIMIT = WholeNumber("limit", "Bytes in one answer.", default=MOST_LOG, least=64, most=MOST_LOG)
+WAIT = Seconds("wait", "How long to wait for something new, in seconds.", most=LONGEST_WAIT)
 
 
-def _offset(call: Call) -> int:
-    text = call.request.query_params.get("offset", "0")
-    digits = text.removeprefix("-")
-    if not digits.isdecimal() or len(digits) > 15 or int(digits) > _MOST_OFFSET:
-        raise RefusedError("offset", "a whole number of bytes; negative for so many from the end")
-    return int(text)
-
-
-def _wait(call: Call) -> float:
-    text = call.request.query_params.get("wait", "0")
-    try:
-        wait = float(text) if len(text) <= 20 else math.nan
-    except ValueError:
-        wait = math.nan
-    if not 0.0 <= wait < math.inf:
-        raise RefusedError("wait", f"seconds, at most {LONGEST_WAIT:g}")
-    return min(wait, LONGEST_WAIT)
+async def log(api: ApiContext, request: ApiRequest) -> Data:
+    """A piece of the log of a job, also of one that has ended."""
+    app, job = AppId(request.path("app")), JobId(request.path("job"))
+    owner = api.service.owner_of(app)
+    request.allow(owner)
+    if owner is None:
+        raise MissingError(app, "there is no such app")
+    steward = api.service.steward
+    state = steward.arbiter.world.apps.get(app)
+    known = state is not None and any(job == each.id for each in state.spec.jobs)
+    if not known and steward.logged(app, job) is None:
+        reason = "it has no such job" if state is not None else "nothing is kept of such a job"
+        raise MissingError(f"{app} {job}"[:200], reason)
+    return await api.service.logs.read(
+        OwnerId(owner),
+        app,
+        job,
+        offset=request.read(OFFSET),
+        limit=request.read(LIMIT),
+        wait=request.read(WAIT),
+        caller=request.caller,
+    )

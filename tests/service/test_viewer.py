@@ -8,9 +8,11 @@ from themis.core.arbiter.records import AppInRound, RoundRecord
 from themis.core.model import AppId, Bid, Chunk, GpuId, LeaseSource, OwnerId, Row
 from themis.core.model.reasons import Reason
 from themis.core.policies.base import Allotment, Certificate, Notes
+from themis.dashboard.round_view import RoundView, SealedRow
 from themis.errors import DeniedError, UnknownCallerError
+from themis.security.permissions import Verb
 from themis.security.tokens import Identity, Role
-from themis.service.http.round_redaction import RoundSheet, SealedRow, anonymised
+from themis.service.viewer import viewer_of
 
 OWNERS = {
     AppId("zebra-1"): OwnerId("vision"),
@@ -58,9 +60,9 @@ RECORD = RoundRecord(
 BEFORE = replace(RECORD, round=6, apps=(line("secret-a", 1, 0, 4.0), line("zebra-1", 2, 0, 2.5)))
 
 
-def seen_by(role: Role | None, subject: str = "vision") -> RoundSheet:
+def seen_by(role: Role | None, subject: str = "vision") -> RoundView:
     who = None if role is None else Identity(role, subject, "0" * 12)
-    return anonymised(RECORD, who, OWNERS, BEFORE)
+    return viewer_of(who, Verb.AUCTION_SHOW).round(RECORD, OWNERS, BEFORE)
 
 
 @pytest.mark.parametrize("role", [Role.TENANT, Role.VIEWER])
@@ -96,7 +98,8 @@ def test_every_app_is_in_one_row_for_everybody() -> None:
 
 
 def test_an_app_whose_owner_is_not_known_is_sealed() -> None:
-    sheet = anonymised(RECORD, Identity(Role.TENANT, "vision", "0" * 12), {})
+    tenant = Identity(Role.TENANT, "vision", "0" * 12)
+    sheet = viewer_of(tenant, Verb.AUCTION_SHOW).round(RECORD, {})
     assert sheet.own == ()
     assert len(sheet.others) == 3
 
@@ -106,7 +109,8 @@ def test_the_order_of_sealed_rows_does_not_follow_from_names() -> None:
     lines = [replace(item, app=AppId(names.get(item.app, item.app))) for item in RECORD.apps]
     renamed = replace(RECORD, apps=tuple(sorted(lines, key=lambda item: item.app)))
     tenant = Identity(Role.TENANT, "vision", "0" * 12)
-    assert anonymised(renamed, tenant, OWNERS).others == anonymised(RECORD, tenant, OWNERS).others
+    viewer = viewer_of(tenant, Verb.AUCTION_SHOW)
+    assert viewer.round(renamed, OWNERS).others == viewer.round(RECORD, OWNERS).others
 
 
 def test_nodes_and_strangers_see_no_rounds() -> None:

@@ -1,0 +1,55 @@
+"""Tokens: listed, created, revoked."""
+
+from themis.security.permissions import token_owner
+from themis.security.tokens import Credential, Role, create_token, find, revoke_token, tokens
+from themis.service.http.context import ApiContext
+from themis.service.http.routing import ApiRequest, Data
+
+
+async def list_tokens(api: ApiContext, request: ApiRequest) -> Data:
+    """The tokens that the caller may see, without their secrets."""
+    return {
+        "tokens": [
+            _row(item) for item in tokens(api.vault) if request.decide(token_owner(item)).allowed
+        ]
+    }
+
+
+async def create(api: ApiContext, request: ApiRequest) -> Data:
+    """A new token; only this answer has its secret."""
+    request.allow()
+    body = request.body
+    days = body.get("days")
+    issued = create_token(
+        api.vault,
+        Role(body["role"]),
+        str(body["subject"]),
+        now=request.wall,
+        lifetime=None if days is None else float(days) * 86400.0,
+        note=str(body.get("note", "")),
+    )
+    made = issued.credential
+    api.write_audit(request.audit_row(made.id, role=made.role, subject=made.subject))
+    return {**_row(made), "token": issued.token.reveal()}
+
+
+async def revoke(api: ApiContext, request: ApiRequest) -> Data:
+    """End a token for good."""
+    found = find(api.vault, request.path("token"))
+    request.allow(token_owner(found) if found else None)
+    credential = revoke_token(api.vault, request.path("token"), now=request.wall)
+    api.write_audit(request.audit_row(credential.id))
+    return _row(credential)
+
+
+def _row(item: Credential) -> Data:
+    return {
+        "id": item.id,
+        "role": item.role,
+        "subject": item.subject,
+        "created": item.created,
+        "expires": item.expires,
+        "revoked": item.revoked,
+        "used": item.used,
+        "note": item.note,
+    }
