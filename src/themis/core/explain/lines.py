@@ -30,7 +30,7 @@ WORDS: Mapping[Reason, str] = {
     Reason.ROUND_FAILED: "the last round failed, so every app kept its GPUs",
     Reason.PENDING_EVALUATION: "no round has been held since it arrived or gave GPUs back",
     Reason.SERVED: "it has all the GPUs that its jobs can use",
-    Reason.PARTLY_SERVED: "it has some of the GPUs that it wants; the others are leased",
+    Reason.PARTLY_SERVED: "it has some of the GPUs that it wants, not all",
     Reason.ENDED: "it has ended",
     Reason.FAILED: "it has failed",
 }
