@@ -21,12 +21,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from themis.engines.base import ProgramExited, ProgramStarted, Task
+from themis.engines.base import ProgramExited, ProgramStarted
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
 from themis.engines.host.gpu_inventory import Pretend
 from themis.engines.local.engine import LocalEngine
 from themis.engines.supervisor.process_control import CONTROLS
+from themis.engines.task import Task
 from themis.errors import UnavailableError
 
 BAR_MS = 300.0

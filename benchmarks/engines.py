@@ -35,7 +35,7 @@ from tests.support.ray import RayCluster, ray_cluster
 from tests.support.scripted_world import simple_app
 from tests.support.service_processes import OWNER, SHORT, open_stage
 from tests.support.slurm import PACKAGES, SlurmCluster, slurm_cluster
-from themis.engines.base import Engine, ProgramExited, ProgramStarted, Task
+from themis.engines.base import Engine, ProgramExited, ProgramStarted
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
 from themis.engines.host.gpu_inventory import Pretend
@@ -43,6 +43,7 @@ from themis.engines.local.engine import LocalEngine
 from themis.engines.ray.cluster import RayCluster as Ray
 from themis.engines.ray.cluster import RaySettings
 from themis.engines.slurm.cluster import SlurmCluster as Slurm
+from themis.engines.task import Task
 
 BAR_MS = 200.0
 CROWD = 100

@@ -14,9 +14,10 @@ import pytest
 from tests.support.grpc_service import until
 from themis.core.model import AppId, JobId, Machine, OwnerId
 from themis.engines import base
-from themis.engines.base import Capabilities, Discovered, FoundProgram, Gpu, LogPiece, Task
+from themis.engines.base import Capabilities, Discovered, FoundProgram, Gpu, LogPiece
 from themis.engines.host import boottime
 from themis.engines.metrics.jsonl import MetricSample, Stretch
+from themis.engines.task import Task
 from themis.errors import (
     ConfigError,
     CorruptLogError,
@@ -85,6 +86,7 @@ class FakeEngine:
 
     async def start(self, task: Task) -> None:
         self.on_start()
+        base.check_task(task)
         if self.gate is not None:
             await self.gate.wait()
         self.log.append(("start", task.job, task.token, task.tokens))

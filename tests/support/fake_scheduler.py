@@ -97,7 +97,7 @@ def _kill_tree(process: "subprocess.Popen[bytes]") -> None:
 class PretendLauncher:
     """The way to one machine."""
 
-    found_in = ("CUDA_VISIBLE_DEVICES",)
+    gpu_variables = ("CUDA_VISIBLE_DEVICES",)
 
     def __init__(self, scheduler: PretendScheduler, machine: str) -> None:
         self._scheduler = scheduler

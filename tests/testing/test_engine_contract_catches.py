@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from themis.engines.attempt.record_file import read_page
-from themis.engines.base import Engine, FoundProgram, Task
+from themis.engines.base import Engine, FoundProgram
 from themis.engines.host.accounts import Owners
 from themis.engines.host.gpu_inventory import Pretend
 from themis.engines.local.engine import LocalEngine
 from themis.engines.supervisor import processes
+from themis.engines.task import Task
 from themis.testing.engines import EngineContract, OpenEngine
 
 
@@ -35,7 +36,7 @@ class ForgetsToRenew(LocalEngine):
 
 class BelievesAnyToken(LocalEngine):
     async def kill(self, job: str, token: int) -> None:
-        await super().kill(job, self._watched[job].attempt.token)
+        await super().kill(job, self._watched[job].attempt.task.token)
 
 
 class TakesOldTokens(LocalEngine):

@@ -16,17 +16,17 @@ def execute(file: str) -> None:
 
 def supervise(file: str) -> int:
     """Be the supervisor; returns its exit code, which is the job's, or 75 if it may be resumed."""
-    from themis.engines.attempt.task_file import TaskFile  # noqa: PLC0415 - see above
     from themis.engines.supervisor import supervisor  # noqa: PLC0415 - late: --help is quick
+    from themis.engines.task import read_task  # noqa: PLC0415 - see above
 
     error: ThemisError
     try:
-        task = TaskFile(file)
+        task = read_task(file)
     except FileNotFoundError:
         error = MissingFileError("task", file)
-    except (OSError, KeyError, TypeError, ValueError) as reason:
+    except (OSError, TypeError, ValueError) as reason:
         error = CorruptLogError(file, 1, f"not a task of an engine: {reason!r}")
     else:
-        return supervisor.supervise(task)
+        return supervisor.supervise(file, task)
     sys.stderr.write(f"error: {error}\n")
     return 3 if isinstance(error, MissingFileError) else 2

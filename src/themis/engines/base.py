@@ -14,15 +14,15 @@ cannot do it says in its `Capabilities`, and the service takes that into account
 
 import math
 import re
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from themis.core.model import Machine
 from themis.engines.attempt.lease_timing import RESUMABLE_CODE
 from themis.engines.host.accounts import Owners
 from themis.engines.metrics.jsonl import MetricSample, Stretch
-from themis.engines.metrics.sources import OWN_LINES, SourceSpec
+from themis.engines.task import Task
 from themis.errors import ConfigError
 
 Outcome = Literal["finished", "resumable", "failed", "never-ran", "lost"]
@@ -84,69 +84,44 @@ class Discovered:
     """What was odd about it, for people."""
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One start of one job under one set of leases."""
-
-    job: str
-    owner: str
-    token: int
-    """The highest of its leases' tokens."""
-    gpus: tuple[int, ...]
-    argv: tuple[str, ...]
-    end: float
-    """When its first lease ends, on the clock of leases (`engines.clock.now`)."""
-    grace: float = 30.0
-    env: Mapping[str, str] = field(default_factory=dict)
-    workdir: str = ""
-    """Empty: its checkpoint folder."""
-    checkpoint_dir: str = ""
-    """Empty: one of the engine's own, on what storage it was opened with."""
-    max_iterations: int | None = None
-    rank: int = 0
-    world: int = 1
-    rendezvous: str = ""
-    """host:port where the parts of a job on several machines meet."""
-    tokens: tuple[int, ...] = ()
-    """Of the lease of each of `gpus`; empty: `token` for all of them."""
-    source: SourceSpec = OWN_LINES
-    """Where its samples are read from."""
-    tag: str = ""
-    """What its caller calls this start, if its log is to be found by that."""
-    place: str = ""
-    """The way to its checkpoint folder below its owner's; empty: the job's name."""
-    number: int = 0
-    """Of this start, the same on all its machines and larger than before; 0: it has none."""
-
-    def __post_init__(self) -> None:
-        if not self.job or len(self.job) > 255 or "\0" in self.job:
-            raise ConfigError("job", self.job[:80], "1 to 255 characters")
-        if not self.argv or not self.argv[0]:
-            raise ConfigError(f"argv of {self.job}", self.argv, "a program and its arguments")
-        if len(self.tag) > MOST_TAG:
-            raise ConfigError(f"tag of {self.job}", "more", f"{MOST_TAG} characters")
-        texts = [*self.argv, *self.env, *self.env.values(), self.workdir, self.checkpoint_dir]
-        if any("\0" in text for text in texts):
-            raise ConfigError(f"argv and env of {self.job}", "a NUL character", "text without it")
-        if sum(len(text) for text in texts) > MOST_ARGUMENTS:
-            raise ConfigError(f"argv and env of {self.job}", "more", f"{MOST_ARGUMENTS} characters")
-        for name in self.env:
-            check_variable(name)
-        for key, path in (("workdir", self.workdir), ("checkpoint_dir", self.checkpoint_dir)):
-            if path and not path.startswith("/"):
-                raise ConfigError(key, path, "an absolute path")
-        if self.tokens and len(self.tokens) != len(self.gpus):
-            raise ConfigError(f"tokens of {self.job}", self.tokens, f"{len(self.gpus)} of them")
-        if len(set(self.gpus)) != len(self.gpus) or any(gpu < 0 for gpu in self.gpus):
-            raise ConfigError(f"gpus of {self.job}", self.gpus, "different numbers from 0")
-        if not (math.isfinite(self.end) and math.isfinite(self.grace) and self.grace >= 0):
-            raise ConfigError(f"lease of {self.job}", (self.end, self.grace), "finite numbers")
-
-
 FROM_AGENTS = frozenset(
     {"THEMIS_PARAMS", "THEMIS_CHECKPOINT_EVERY", "THEMIS_GPU_COUNT", "THEMIS_LEVEL"}
 )
 """What agents tell their jobs; the rest of the contract is the node's to say."""
+
+
+def check_task(task: Task) -> None:
+    """Let a task pass that makes sense on some machine.
+
+    Raises:
+        ConfigError: Its program, its GPUs or its lease cannot be.
+    """
+    if not task.job or len(task.job) > 255 or "\0" in task.job:
+        raise ConfigError("job", task.job[:80], "1 to 255 characters")
+    if not task.argv or not task.argv[0]:
+        raise ConfigError(f"argv of {task.job}", task.argv, "a program and its arguments")
+    if len(task.tag) > MOST_TAG:
+        raise ConfigError(f"tag of {task.job}", "more", f"{MOST_TAG} characters")
+    _check_program(task)
+    if task.tokens and len(task.tokens) != len(task.gpus):
+        raise ConfigError(f"tokens of {task.job}", task.tokens, f"{len(task.gpus)} of them")
+    if len(set(task.gpus)) != len(task.gpus) or any(gpu < 0 for gpu in task.gpus):
+        raise ConfigError(f"gpus of {task.job}", task.gpus, "different numbers from 0")
+    if not (math.isfinite(task.end) and math.isfinite(task.grace) and task.grace >= 0):
+        raise ConfigError(f"lease of {task.job}", (task.end, task.grace), "finite numbers")
+
+
+def _check_program(task: Task) -> None:
+    texts = [*task.argv, *task.env, *task.env.values(), task.workdir, task.checkpoint_dir]
+    if any("\0" in text for text in texts):
+        raise ConfigError(f"argv and env of {task.job}", "a NUL character", "text without it")
+    if sum(len(text) for text in texts) > MOST_ARGUMENTS:
+        raise ConfigError(f"argv and env of {task.job}", "more", f"{MOST_ARGUMENTS} characters")
+    for name in task.env:
+        check_variable(name)
+    for key, path in (("workdir", task.workdir), ("checkpoint_dir", task.checkpoint_dir)):
+        if path and not path.startswith("/"):
+            raise ConfigError(key, path, "an absolute path")
 
 
 def check_variable(name: str) -> str:

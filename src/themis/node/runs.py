@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from themis.engines import base
-from themis.engines.base import Engine, Task
-from themis.engines.metrics.sources import SourceSpec
+from themis.engines.base import Engine
+from themis.engines.task import SourceSpec, Task
 from themis.node.core import events as ev
 from themis.node.disk import NodeRunRecord
 from themis.node.metric_progress import Trail
@@ -87,11 +87,7 @@ class Runs:
 
 
 def task_for(order: RunOrder, limits: ev.RunLimits) -> Task:
-    """What the engine is told to start.
-
-    Raises:
-        ConfigError: Something of the order cannot be: a variable, a folder.
-    """
+    """What the engine is told to start."""
     first, count = _PORTS
     several = order.world > 1
     return Task(

@@ -6,8 +6,9 @@ trouble_with(program)       # "metric.pattern: got '(', allowed: ..."; empty if 
 import json
 
 from themis.apps.app_file import MetricSpec
-from themis.engines.base import Task
-from themis.engines.metrics.sources import SourceSpec, check_source
+from themis.engines.base import check_task
+from themis.engines.metrics.sources import check_source
+from themis.engines.task import SourceSpec, Task
 from themis.errors import ConfigError
 from themis.node.runs import source_of
 from themis.protocol.node_messages import Program
@@ -45,16 +46,8 @@ def trouble_with(program: Program) -> str:
         return str(ConfigError("checkpoint.grace", program.grace, allowed))
     try:
         check_source(source_of(program.metrics), elsewhere=True)
-        Task(
-            job="job",
-            owner="owner",
-            token=0,
-            gpus=(),
-            argv=program.argv,
-            end=0.0,
-            env=dict(program.env),
-            workdir=program.workdir,
-        )
+        argv, env, workdir = program.argv, dict(program.env), program.workdir
+        check_task(Task("job", "owner", 0, (), argv, end=0.0, env=env, workdir=workdir))
     except ConfigError as error:
         return str(error)
     return ""

@@ -21,9 +21,10 @@ from typing import Any, ClassVar
 import pytest
 
 from themis.engines.attempt.lease_timing import RESUMABLE_CODE
-from themis.engines.base import Engine, Event, FoundProgram, ProgramExited, ProgramStarted, Task
+from themis.engines.base import Engine, Event, FoundProgram, ProgramExited, ProgramStarted
 from themis.engines.host import boottime
 from themis.engines.supervisor import processes
+from themis.engines.task import Task
 from themis.errors import RefusedError
 
 OpenEngine = Callable[[], Awaitable[Engine]]

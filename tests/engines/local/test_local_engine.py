@@ -9,7 +9,6 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import pytest
 from tests.support.requirements import missing
 from themis.engines.attempt.layout import EngineLimits, StateFolder
 from themis.engines.attempt.record_file import read_page
-from themis.engines.base import CouldNotKill, Engine, ProgramStarted, Task
+from themis.engines.base import CouldNotKill, Engine, ProgramStarted
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
 from themis.engines.host.gpu_inventory import Pretend
@@ -27,6 +26,7 @@ from themis.engines.supervisor import job_exec, processes
 from themis.engines.supervisor.control_probe import choose
 from themis.engines.supervisor.job_exec import expose_to_oom
 from themis.engines.supervisor.process_control import kill_leftovers
+from themis.engines.task import Task
 from themis.errors import ConfigError, RefusedError, UnavailableError
 from themis.testing.engines import (
     ESCAPED,
@@ -349,8 +349,8 @@ def test_a_supervisor_that_hangs_before_it_has_said_who_it_is_does_not_hang_the_
     monkeypatch.setattr("themis.engines.attempt.attempt._NAME_WAIT", 0.1)
     folder = StateFolder(state, EngineLimits())
     folder.prepare()
-    task = Task("job-1", "ann", 7, (0,), ("true",), end=boottime.now() + 600)
-    attempt = folder.create(task, [""], owners.account("ann"), "tree", "")
+    task = Task("job-1", "ann", 7, (0,), ("true",), boottime.now() + 600, control="tree")
+    attempt = folder.create(task, owners.account("ann"))
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(attempt.folder)], stdout=subprocess.PIPE
     ) as hung:
@@ -440,7 +440,7 @@ def test_a_task_that_makes_no_sense_is_refused(
     async def scene() -> None:
         stage = await on_stage(state, owners, "tree")
         with pytest.raises(ConfigError):
-            stage.task("exit 0", **changes)
+            await stage.engine.start(stage.task("exit 0", **changes))
         await stage.clean()
 
     play(scene())
@@ -551,7 +551,7 @@ def test_a_start_that_fails_after_the_process_began_is_over_when_it_is_dead(
             (file,) = state.glob("tasks/*/task.json")
             run = json.loads(file.read_text())["run"]
             with pytest.raises(RefusedError, match="in use by job-1"):
-                await stage.engine.start(replace(task, job="job-2"))
+                await stage.engine.start(task.replace(job="job-2"))
             ending = await stage.ending()
             assert (ending.job, ending.outcome) == (task.job, "resumable")
             assert "Too many open files" in ending.reason
@@ -604,8 +604,8 @@ def test_protection_is_taken_from_every_job_before_it_is_its_owners(
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        job = job_exec.Job(["/bin/true"], {}, "", "", (65534, 65534, []), None)
-        job_exec.become_job(job, os.open("/dev/null", os.O_WRONLY), write)
+        task = Task("job-1", "ann", 7, (), ("/bin/true",), 0.0, account=(65534, 65534))
+        job_exec.become_job(task, os.open("/dev/null", os.O_WRONLY), write, None)
         os._exit(99)  # it does not return
     os.close(write)
     told = os.read(read, 1000).decode()

@@ -6,12 +6,12 @@ import os
 import struct
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from themis.engines.attempt.attempt import Attempt
+from themis.engines.attempt.lease_timing import LeaseTimer
 from themis.engines.base import Engine
 from themis.engines.common import engine
 from themis.engines.host import boottime
@@ -19,10 +19,11 @@ from themis.engines.host.accounts import Owners
 from themis.engines.host.batched_thread import Together
 from themis.engines.host.gpu_inventory import Pretend
 from themis.engines.local.engine import LocalEngine
-from themis.engines.metrics import JobLogReader, TensorBoardReader, log_patterns, sources
+from themis.engines.metrics import JobLogReader, Reader, TensorBoardReader, log_patterns, sources
 from themis.engines.metrics.jsonl import MetricSample, MetricsReader
-from themis.engines.metrics.sources import SourceSpec, check_source, reader_for, storage_time
+from themis.engines.metrics.sources import check_source, reader_for, storage_time
 from themis.engines.metrics.tfevents import masked_crc
+from themis.engines.task import SourceSpec, Task
 from themis.errors import ConfigError
 from themis.testing.engines import EngineStage, play
 
@@ -110,8 +111,9 @@ def test_points_that_are_read_ahead_are_those_of_the_file(
     file = state.parent / "metrics"
     reader = MetricsReader(str(file))
     monkeypatch.setattr(engine, "reader_for", lambda *_: MetricsReader(str(file)))
-    attempt = SimpleNamespace(source=SourceSpec())
-    watched: Any = engine.WatchedStart(attempt, None, Together())  # type: ignore[arg-type]
+    attempt = Attempt(state, Task("j", "ann", 1, (), ("true",), 0.0))
+    lease = LeaseTimer(1, 0.0, 0.0)
+    watched = engine.WatchedStart(attempt, lease, Together())
 
     def write(first: int, last: int) -> None:
         with file.open("a") as out:
@@ -187,15 +189,18 @@ def test_a_pattern_is_left_to_nodes_where_it_cannot_be_read(
 def test_a_job_whose_source_cannot_be_read_any_more_is_taken_over_without_samples(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    attempt = Attempt("j", "ann", 1, (), "r", tmp_path, str(tmp_path / "m"), "", None)
-    assert isinstance(reader_for(SourceSpec(kind="regex", pattern="hf"), attempt), JobLogReader)
-    assert isinstance(reader_for(SourceSpec(kind="tensorboard"), attempt), TensorBoardReader)
+    def reading(**source: str) -> Reader:
+        given = SourceSpec(**source)
+        return reader_for(Task("j", "ann", 1, (), ("true",), 0.0, source=given), str(tmp_path))
+
+    assert isinstance(reading(kind="regex", pattern="hf"), JobLogReader)
+    assert isinstance(reading(kind="tensorboard"), TensorBoardReader)
 
     def refuse(*_: object) -> None:
         raise ConfigError("metric.pattern", "x", "install google-re2")
 
     monkeypatch.setattr(log_patterns, "_compiled", refuse)
-    reader = reader_for(SourceSpec(kind="regex", pattern="x"), attempt)
+    reader = reading(kind="regex", pattern="x")
     assert reader.read() == ()
     assert reader.stretch(7, 10).end == 7
     assert "google-re2" in reader.trouble

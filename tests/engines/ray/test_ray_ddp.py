@@ -14,11 +14,12 @@ import pytest
 import themis
 from tests.support.ray import RayCluster
 from tests.support.requirements import missing
-from themis.engines.base import Engine, ProgramExited, ProgramStarted, Task
+from themis.engines.base import Engine, ProgramExited, ProgramStarted
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
 from themis.engines.ray.cluster import RayCluster as Ray
 from themis.engines.ray.cluster import RaySettings
+from themis.engines.task import Task
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.fake_scheduler import QUICK, PretendCluster, PretendLauncher, PretendScheduler
-from themis.engines.base import Engine, ProgramExited, ProgramStarted, Task
+from themis.engines.base import Engine, ProgramExited, ProgramStarted
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
 from themis.engines.remote.engine import RemoteEngine
 from themis.engines.remote.launcher import LaunchStage
+from themis.engines.task import Task
 from themis.testing.engines import (
     FOREVER,
     LONG,

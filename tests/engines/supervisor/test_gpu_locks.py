@@ -90,9 +90,9 @@ def test_a_gpu_that_another_process_holds_is_refused_until_it_dies(tmp_path: Pat
 
 def test_each_gpu_remembers_the_token_of_its_own_lease(tmp_path: Path) -> None:
     fence = Fence(str(tmp_path))
-    fence.take(["0", "1"], 9, [5, 9])
+    fence.take(["0", "1"], 9, (5, 9))
     fence.release()
     # The lease of GPU 0 is still good when a smaller job is started under it.
-    Fence(str(tmp_path)).take(["0"], 5, [5])
+    Fence(str(tmp_path)).take(["0"], 5, (5,))
     with pytest.raises(RefusedStartError, match="token 8 for GPU 1 is stale"):
         Fence(str(tmp_path)).take(["1"], 8)

@@ -10,11 +10,11 @@ import pytest
 
 from themis.engines.attempt.attempt import Attempt
 from themis.engines.attempt.layout import EngineLimits, StateFolder
-from themis.engines.base import Task
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
 from themis.engines.supervisor import processes
 from themis.engines.supervisor.spawn import command
+from themis.engines.task import Task
 from themis.testing.engines import ESCAPED, LONG, STUBBORN
 
 HANGS_AFTER = 60
@@ -31,9 +31,16 @@ def made(state: Path, owners: Owners) -> Attempt:
     folder.prepare()
     script = STUBBORN + ESCAPED + "while :; do sleep 0.05; done"
     task = Task(
-        "job-1", "ann", 7, (0,), ("/bin/sh", "-c", script), end=boottime.now() + LONG, grace=5.0
+        "job-1",
+        "ann",
+        7,
+        (0,),
+        ("/bin/sh", "-c", script),
+        end=boottime.now() + LONG,
+        grace=5.0,
+        control="tree",
     )
-    return folder.create(task, [""], owners.account("ann"), "tree", "")
+    return folder.create(task, owners.account("ann"))
 
 
 def held(made: Attempt) -> "tuple[subprocess.Popen[bytes], int, int]":
@@ -48,7 +55,7 @@ def held(made: Attempt) -> "tuple[subprocess.Popen[bytes], int, int]":
 
 
 def of_job(made: Attempt) -> list[int]:
-    return processes.marked(f"THEMIS_RUN={made.run}")
+    return processes.marked(f"THEMIS_RUN={made.task.run}")
 
 
 def until_over(made: Attempt) -> dict[str, object]:

@@ -14,13 +14,13 @@ import pytest
 from themis.engines.attempt.attempt import Attempt
 from themis.engines.attempt.layout import EngineLimits, StateFolder
 from themis.engines.attempt.lease_timing import LeaseTimer
-from themis.engines.base import Task
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
 from themis.engines.metrics.jsonl import MetricSample
 from themis.engines.metrics.progress_file import recall_sample
 from themis.engines.supervisor import processes
 from themis.engines.supervisor.spawn import command
+from themis.engines.task import Task
 from themis.testing.engines import LONG
 
 HEAVY = (
@@ -55,9 +55,10 @@ def attempt(
         ("/bin/sh", "-c", script),
         end=boottime.now() + LONG,
         grace=5.0,
+        control="tree",
         **more,
     )
-    return folder.create(task, [""] * len(gpus), owners.account("ann"), "tree", "")
+    return folder.create(task, owners.account("ann"))
 
 
 def themis_exec(made: Attempt, **env: str) -> "subprocess.Popen[str]":
@@ -85,7 +86,7 @@ def test_how_far_a_job_is_outlasts_a_node_that_is_dead(
     echo '{"it": 12, "loss": 0.25}' >> "$THEMIS_METRICS"; """
     made = attempt(state, owners, f"{says} exit {code}")
     ran(made)
-    found = recall_sample(made.checkpoint, made.account, "loss")
+    found = recall_sample(made.task.checkpoint_dir, made.task.user, "loss")
     assert found == MetricSample(12.0, 0.25, None)
 
 
@@ -95,7 +96,7 @@ def test_of_a_job_on_several_machines_only_the_first_part_keeps_how_far_it_is(
     says = """echo '{"it": 12}' > "$THEMIS_METRICS" """
     made = attempt(state, owners, says, rank=1, world=2, rendezvous="m0:20000")
     ran(made)
-    assert recall_sample(made.checkpoint, made.account, "loss") is None
+    assert recall_sample(made.task.checkpoint_dir, made.task.user, "loss") is None
 
 
 def test_a_supervisor_imports_little() -> None:
@@ -128,7 +129,7 @@ def test_where_another_scheduler_chose_the_gpus_it_reports_them(
     state: Path, owners: Owners
 ) -> None:
     made = attempt(state, owners, "echo $THEMIS_GPUS $CUDA_VISIBLE_DEVICES", gpus=(0, 1))
-    scheduled(made, found_in=["NONE_SUCH", "CUDA_VISIBLE_DEVICES"])
+    scheduled(made, gpu_variables=["NONE_SUCH", "CUDA_VISIBLE_DEVICES"])
     code, page, _ = ran(made, CUDA_VISIBLE_DEVICES="3, GPU-ab12")
     assert code == 0
     assert page["gpus"] == ["3", "GPU-ab12"]
@@ -141,7 +142,7 @@ def test_where_another_scheduler_chose_the_gpus_it_reports_them(
 def test_an_older_lease_may_get_a_gpu_that_a_younger_one_had(state: Path, owners: Owners) -> None:
     for number, token in ((0, 9), (1, 7)):
         made = attempt(state, owners, "exit 0", gpus=(number,), token=token)
-        scheduled(made, found_in=["CUDA_VISIBLE_DEVICES"])
+        scheduled(made, gpu_variables=["CUDA_VISIBLE_DEVICES"])
         assert ran(made, CUDA_VISIBLE_DEVICES="3")[0] == 0
 
 
@@ -155,7 +156,7 @@ def test_other_gpus_than_one_lease_is_for_are_refused(
     state: Path, owners: Owners, given: str
 ) -> None:
     made = attempt(state, owners, "exit 0", gpus=(0,))
-    scheduled(made, found_in=["CUDA_VISIBLE_DEVICES"])
+    scheduled(made, gpu_variables=["CUDA_VISIBLE_DEVICES"])
     code, page, _ = ran(made, CUDA_VISIBLE_DEVICES=given)
     assert (code, page["outcome"]) == (78, "never-ran")
 
@@ -204,7 +205,7 @@ def test_a_stale_token_starts_nothing(state: Path, owners: Owners) -> None:
 def test_a_second_supervisor_of_the_same_task_goes_away(state: Path, owners: Owners) -> None:
     made = attempt(state, owners, 'echo "{\\"it\\": 1}" >> $THEMIS_METRICS; exec sleep 600')
     first = themis_exec(made)
-    while not Path(made.metrics).exists() or not Path(made.metrics).stat().st_size:
+    while not Path(made.task.metrics).exists() or not Path(made.task.metrics).stat().st_size:
         assert first.poll() is None
     code, page, said = ran(made)
     assert code == 78
@@ -262,13 +263,13 @@ def test_a_supervisor_whose_folder_is_gone_still_holds_the_lease(
     process = themis_exec(made)
     while (made.status or {}).get("state") != "running":
         assert process.poll() is None
-    made.write_lease(LeaseTimer(made.token, end=boottime.now() + 2.0, grace=60.0))
+    made.write_lease(LeaseTimer(made.task.token, end=boottime.now() + 2.0, grace=60.0))
     while (made.status or {}).get("state") != "stopping":  # it has seen the new end
         assert process.poll() is None
     shutil.rmtree(made.folder)
     process.communicate(timeout=HANGS_AFTER)
     assert process.returncode == 75
-    assert processes.marked(f"THEMIS_RUN={made.run}") == []
+    assert processes.marked(f"THEMIS_RUN={made.task.run}") == []
 
 
 BROKEN = """
@@ -294,7 +295,7 @@ def test_a_supervisor_that_fails_takes_its_job_along(state: Path, owners: Owners
         timeout=HANGS_AFTER,
     )
     assert "a bug" in run.stderr
-    assert processes.marked(f"THEMIS_RUN={made.run}") == []
+    assert processes.marked(f"THEMIS_RUN={made.task.run}") == []
 
 
 def test_a_file_that_is_no_task_is_told(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import json
 import os
 import signal
 import struct
@@ -15,10 +14,10 @@ from themis.engines.attempt.lease_timing import LOST, NEVER_RAN, LeaseTimer
 from themis.engines.attempt.record_file import read_page, write_page
 from themis.engines.base import FoundProgram, Outcome, ProgramExited
 from themis.engines.host import boottime
-from themis.engines.metrics.sources import OWN_LINES, SourceSpec
 from themis.engines.supervisor import processes
 from themis.engines.supervisor.process_control import kill_leftovers
 from themis.engines.supervisor.supervisor import EXITED, STARTING
+from themis.engines.task import FILE, Task, read_task
 
 Page = dict[str, object]
 _State = Literal["starting", "running", "stopping", "stuck", "exited"]
@@ -31,22 +30,8 @@ _FLOCK = "hhqqi4x"
 class Attempt:
     """One start of a job, as its folder tells of it."""
 
-    job: str
-    owner: str
-    token: int
-    gpus: tuple[int, ...]
-    run: str
     folder: Path
-    metrics: str
-    group: str
-    account: tuple[int, int] | None
-    checkpoint: str = ""
-    source: SourceSpec = OWN_LINES
-    tag: str = ""
-    since: float = 0.0
-    """When it began, on the clock of its checkpoints' storage."""
-    rank: int = 0
-    """Its place among the parts of its job."""
+    task: Task
 
     @property
     def log(self) -> str:
@@ -61,7 +46,7 @@ class Attempt:
     @property
     def lease(self) -> LeaseTimer | None:
         """What the node said last."""
-        return LeaseTimer.from_page(read_page(str(self.folder / "lease")), self.token)
+        return LeaseTimer.from_page(read_page(str(self.folder / "lease")), self.task.token)
 
     def write_lease(self, lease: LeaseTimer) -> None:
         """For its supervisor to see."""
@@ -69,7 +54,7 @@ class Attempt:
 
     def write_end(self, outcome: str, reason: str) -> None:
         """In place of a supervisor that is gone."""
-        page = self.status or first_page(self.job, self.token, self.run)
+        page = self.status or first_page(self.task)
         page |= {"state": EXITED, "outcome": outcome, "code": None, "reason": reason[:600]}
         write_page(str(self.folder / "status"), page)
 
@@ -129,7 +114,7 @@ class Attempt:
         """Kill what is left without a supervisor; whether nothing of it is seen alive."""
         first = processes.identity((self.status or {}).get("first"))
         try:
-            return kill_leftovers(self.group, first, self.run)
+            return kill_leftovers(self.task.group, first, self.task.run)
         except OSError:  # it was not seen to be dead
             return False
 
@@ -137,8 +122,8 @@ class Attempt:
         """The end that a page tells."""
         code = page.get("code")
         return ProgramExited(
-            self.job,
-            self.token,
+            self.task.job,
+            self.task.token,
             cast("Outcome", page.get("outcome") or LOST),
             code if isinstance(code, int) else None,
             str(page.get("reason", "")),
@@ -149,10 +134,10 @@ class Attempt:
         state = cast("_State", page.get("state", STARTING))
         began = page.get("began")
         return FoundProgram(
-            job=self.job,
-            owner=self.owner,
-            token=self.token,
-            gpus=self.gpus,
+            job=self.task.job,
+            owner=self.task.owner,
+            token=self.task.token,
+            gpus=self.task.gpus,
             end=end,
             state=state,
             ended=self.exited(page) if state == EXITED else None,
@@ -165,28 +150,10 @@ def _is_settled(page: Page) -> bool:
 
 
 def read_attempt(folder: Path) -> Attempt:
-    """The start whose folder this is; raises ValueError or KeyError if it is damaged."""
-    body = json.loads((folder / "task.json").read_text(encoding="utf-8"))
-    account = body["account"]
-    return Attempt(
-        job=body["job"],
-        owner=body["owner"],
-        token=body["token"],
-        gpus=tuple(body["gpus"] or ()),
-        run=body["run"],
-        folder=folder,
-        metrics=body["metrics"],
-        group=body["group"],
-        account=(account[0], account[1]) if account else None,
-        # Not in those that an earlier version of ours has left.
-        checkpoint=body.get("checkpoint", ""),
-        source=SourceSpec(**body.get("source", {})),
-        tag=body.get("tag", ""),
-        since=body.get("since", 0.0),
-        rank=body.get("rank", 0),
-    )
+    """The start whose folder this is; raises ValueError or TypeError if it is damaged."""
+    return Attempt(folder, read_task(folder / FILE))
 
 
-def first_page(job: str, token: int, run: str) -> Page:
+def first_page(task: Task) -> Page:
     """The status of a start before its supervisor has written one."""
-    return {"job": job, "token": token, "run": run, "state": STARTING}
+    return {"job": task.job, "token": task.token, "run": task.run, "state": STARTING}

@@ -12,23 +12,22 @@ in them is there: nothing of ours ever follows a link that an owner made. All of
 """
 
 import hashlib
-import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from themis.engines.attempt.attempt import Attempt, first_page, read_attempt
 from themis.engines.attempt.checkpoint_dirs import Checkpoints, slug
 from themis.engines.attempt.lease_timing import RUN, LeaseTimer
 from themis.engines.attempt.record_file import create_page, read_page
-from themis.engines.base import Task
 from themis.engines.host.accounts import Account
-from themis.engines.metrics.sources import TENSORBOARD, storage_time
+from themis.engines.metrics.sources import storage_time
 from themis.engines.supervisor.job_env import job_environment
+from themis.engines.task import FILE, TENSORBOARD, Task
 
 _UNFINISHED = ".new-"
 _KEPT = ("status", "log", "log.head", "log.old", "log.cut", "errors")
@@ -72,27 +71,13 @@ class StateFolder:
         for left in self.tasks.glob(f"{_UNFINISHED}*"):
             shutil.rmtree(left, ignore_errors=True)
 
-    def create(
-        self,
-        task: Task,
-        devices: list[str],
-        account: Account | None,
-        control: str,
-        base: str,
-        *,
-        boot: str = "",
-        more: Mapping[str, object] | None = None,
-    ) -> Attempt:
+    def create(self, task: Task, account: Account | None, devices: Sequence[str] = ()) -> Attempt:
         """Write all that a supervisor needs; the folder gets its name when it is complete.
 
         Args:
-            task: What is started.
-            devices: The names CUDA has for its GPUs.
+            task: What is started, and how its processes are held.
             account: Whom it runs as, if not as this user.
-            control: How its processes are held,
-            base: and below which folder, where that is a group.
-            boot: Whose clock its lease is on, if not that of the machine it runs on.
-            more: Further fields of the task's file.
+            devices: The names CUDA has for its GPUs.
         """
         run = uuid.uuid4().hex
         metrics = self.metrics / run
@@ -100,58 +85,41 @@ class StateFolder:
             self.checkpoints.folder(task.owner, task.place or task.job, account)
         )
         metrics.mkdir(0o700)
-        file = str(metrics / "metrics.jsonl")
-        env = job_environment(
-            task, devices=devices, metrics=file, checkpoint=checkpoint, account=account
+        started = task.replace(
+            run=run,
+            account=(account.uid, account.gid, *account.groups) if account else None,
+            checkpoint_dir=checkpoint,
+            metrics=str(metrics / "metrics.jsonl"),
+            since=storage_time(checkpoint) if task.source.kind == TENSORBOARD else 0.0,
+            fence=str(self.gpus),
+            group=f"{task.group}/{self.prefix}{run}" if task.group else "",
+            log_limit=self.limits.log,
+            metrics_limit=self.limits.metrics,
+            patience=self.limits.patience,
         )
-        body = {
-            "job": task.job,
-            "owner": task.owner,
-            "token": task.token,
-            "run": run,
-            "argv": task.argv,
-            "env": env,
-            "workdir": task.workdir,
-            "checkpoint": checkpoint,
-            "account": [account.uid, account.gid, *account.groups] if account else None,
-            "gpus": task.gpus,
-            "tokens": task.tokens,
-            "fence": str(self.gpus),
-            "control": control,
-            "group": f"{base}/{self.prefix}{run}" if base else "",
-            "log_limit": self.limits.log,
-            "metrics": file,
-            "metrics_limit": self.limits.metrics,
-            "patience": self.limits.patience,
-            "tag": task.tag,
-            "rank": task.rank,
-            "source": asdict(task.source),
-            "since": storage_time(checkpoint) if task.source.kind == TENSORBOARD else 0.0,
-            **(more or {}),
-        }
+        started.env = job_environment(started, devices, account)
         folder = self.tasks / f"{_UNFINISHED}{run}"
         folder.mkdir(0o700)
-        with open(folder / "task.json", "x", encoding="utf-8", opener=_private) as out:
-            json.dump(body, out)
-        lease = LeaseTimer(task.token, task.end, task.grace, RUN, boot)
+        started.write(folder / FILE)
+        lease = LeaseTimer(task.token, task.end, task.grace, RUN, task.boot)
         create_page(str(folder / "lease"), lease.page())
-        create_page(str(folder / "status"), first_page(task.job, task.token, run))
+        create_page(str(folder / "status"), first_page(started))
         return read_attempt(folder.rename(self.tasks / f"{slug(task.job)}-{task.token}-{run}"))
 
     def attempts(self) -> list[Attempt]:
         """All starts whose end is not known yet, the latest first."""
         found = []
-        for file in _by_age(self.tasks.glob("*/task.json")):
+        for file in _by_age(self.tasks.glob(f"*/{FILE}")):
             try:
                 found.append(read_attempt(file.parent))
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, TypeError):
                 # After a power cut. No supervisor could have read it either.
                 shutil.rmtree(file.parent, ignore_errors=True)
         return found
 
     def retire(self, attempt: Attempt) -> None:
         """Its end is known: keep the log, drop the rest."""
-        shutil.rmtree(Path(attempt.metrics).parent, ignore_errors=True)
+        shutil.rmtree(Path(attempt.task.metrics).parent, ignore_errors=True)
         kept = self.ended / attempt.folder.name
         attempt.folder.rename(kept)
         for entry in sorted(kept.iterdir()):
@@ -189,7 +157,3 @@ def _make(folder: Path, mode: int) -> None:
     if not folder.is_dir():
         folder.mkdir(parents=True)
         folder.chmod(mode)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -15,17 +15,18 @@ from typing import Any, cast
 from themis.engines.attempt.attempt import Attempt, Page
 from themis.engines.attempt.layout import StateFolder
 from themis.engines.attempt.lease_timing import CHECKPOINT, FINISHED, KILL, RUN, LeaseTimer
-from themis.engines.base import CouldNotKill, Event, LogPiece, ProgramStarted, Task
+from themis.engines.base import CouldNotKill, Event, LogPiece, ProgramStarted, check_task
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
 from themis.engines.host.batched_thread import Together
 from themis.engines.host.detached_thread import aside
 from themis.engines.metrics.jsonl import MetricSample, Stretch
 from themis.engines.metrics.progress_file import keep_sample, recall_sample
-from themis.engines.metrics.sources import TENSORBOARD, check_source, reader_for
+from themis.engines.metrics.sources import check_source, reader_for
 from themis.engines.supervisor.bounded_log import piece_of, tail
 from themis.engines.supervisor.gpu_locks import highest_token
 from themis.engines.supervisor.supervisor import EXITED, STUCK
+from themis.engines.task import TENSORBOARD, Task
 from themis.errors import RefusedError, ThemisError, UnavailableError
 
 _LOG = logging.getLogger(__name__)
@@ -48,8 +49,8 @@ class WatchedStart:
         """
         self.attempt = attempt
         self.lease = lease
-        self.reader = reader_for(attempt.source, attempt)
-        self.points = reader_for(attempt.source, attempt)
+        self.reader = reader_for(attempt.task, attempt.log)
+        self.points = reader_for(attempt.task, attempt.log)
         """Not the one that measures progress, which never waits for anybody."""
         self.asked: tuple[int, int] | None = None
         """From where, and how many points at most, somebody will probably want next."""
@@ -57,7 +58,7 @@ class WatchedStart:
         """Points read ahead: from where, what was found, and when."""
         self.reading = asyncio.Lock()
         # Event files are always on storage that may be a file server's.
-        self.aloof = aside if near is None or attempt.source.kind == TENSORBOARD else near
+        self.aloof = aside if near is None or attempt.task.source.kind == TENSORBOARD else near
         self.handle = -1
         self.pid = 0
         self.started_told = False
@@ -158,7 +159,7 @@ class PagedEngine:
                 return await self._recall(watched)
             if watched.over and watched.said is not watched.kept:
                 watched.kept = watched.said
-                self._begin(self._keep(watched.attempt, watched.said))
+                self._begin(self._keep(watched.attempt.task, watched.said))
             return samples
 
     async def points(self, job: str, since: int, most: int) -> Stretch:
@@ -189,7 +190,7 @@ class PagedEngine:
     async def forget(self, job: str, token: int) -> None:
         """Keep only its log."""
         watched = self._watched.get(job)
-        if watched is not None and watched.over and watched.attempt.token <= token:
+        if watched is not None and watched.over and watched.attempt.task.token <= token:
             del self._watched[job]
             await asyncio.to_thread(self._folder.retire, watched.attempt)
 
@@ -200,6 +201,7 @@ class PagedEngine:
         await self._tell(watched)
 
     def _check(self, task: Task) -> None:
+        check_task(task)
         if self._closed:
             raise UnavailableError("the engine is closed")
         running = {job: item for job, item in self._watched.items() if not item.over}
@@ -208,7 +210,7 @@ class PagedEngine:
         check_source(task.source)
         if task.end <= self._now():
             raise RefusedError(task.job, "its lease is over")
-        in_use = {gpu: job for job, item in running.items() for gpu in item.attempt.gpus}
+        in_use = {gpu: job for job, item in running.items() for gpu in item.attempt.task.gpus}
         in_use |= {gpu: job for job, gpus in self._starting.items() for gpu in gpus}
         for gpu in task.gpus:
             if gpu >= self._gpus:
@@ -227,33 +229,33 @@ class PagedEngine:
 
     def _take(self, watched: WatchedStart, page: Page) -> None:
         """Tell what is new in its status page."""
-        attempt, state = watched.attempt, page.get("state")
+        task, state = watched.attempt.task, page.get("state")
         if watched.over:
             return
         # A short job may be over before anybody looks; it did run.
         if page.get("began") is not None and not watched.started_told:
             watched.started_told = True
             gpus = cast("list[str]", page.get("gpus", []))
-            self._events.put_nowait(ProgramStarted(attempt.job, attempt.token, tuple(gpus)))
+            self._events.put_nowait(ProgramStarted(task.job, task.token, tuple(gpus)))
         if state == STUCK and not watched.stuck_told:
             watched.stuck_told = True
             reason = str(page.get("reason", ""))
-            self._events.put_nowait(CouldNotKill(attempt.job, attempt.token, reason))
+            self._events.put_nowait(CouldNotKill(task.job, task.token, reason))
         if state == EXITED:
             watched.over = True
-            self._events.put_nowait(attempt.exited(page))
+            self._events.put_nowait(watched.attempt.exited(page))
 
-    async def _keep(self, attempt: Attempt, said: MetricSample | None) -> None:
+    async def _keep(self, task: Task, said: MetricSample | None) -> None:
         """Write down how far a job is, for a start of it that will find nothing left to do."""
         # Of parts on several machines only the first speaks for the job.
-        if said is not None and attempt.checkpoint and not attempt.rank:
-            await aside(keep_sample, attempt.checkpoint, said, attempt.account)
+        if said is not None and task.checkpoint_dir and not task.rank:
+            await aside(keep_sample, task.checkpoint_dir, said, task.user)
 
     async def _recall(self, watched: WatchedStart) -> tuple[MetricSample, ...]:
         """What an earlier start of a job said last, if this one ended well without a word."""
-        attempt, page = watched.attempt, watched.attempt.status or {}
+        task, page = watched.attempt.task, watched.attempt.status or {}
         # Of parts on several machines only the first speaks for the job.
-        if attempt.rank or not attempt.checkpoint or page.get("outcome") != FINISHED:
+        if task.rank or not task.checkpoint_dir or page.get("outcome") != FINISHED:
             return ()
         if watched.past is None:
             watched.past = ()
@@ -261,7 +263,10 @@ class PagedEngine:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._folder.limits.patience):
                     found = await aside(
-                        recall_sample, attempt.checkpoint, attempt.account, attempt.source.name
+                        recall_sample,
+                        task.checkpoint_dir,
+                        task.user,
+                        task.source.name,
                     )
                     watched.past = (found,) if found is not None else ()
         return watched.past
@@ -270,8 +275,8 @@ class PagedEngine:
         watched = self._watched.get(job)
         if watched is None or watched.over:
             raise RefusedError(job, "it does not run here")
-        if watched.attempt.token != token:
-            raise RefusedError(job, f"token {token} is not its: it has {watched.attempt.token}")
+        if (held := watched.attempt.task.token) != token:
+            raise RefusedError(job, f"token {token} is not its: it has {held}")
         return watched
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -289,7 +294,7 @@ class PagedEngine:
 
     def _log(self, tag: str, offset: int, most: int) -> LogPiece | None:
         items = list(self._watched.values())
-        watched = next((item for item in items if item.attempt.tag == tag), None)
+        watched = next((item for item in items if item.attempt.task.tag == tag), None)
         if watched is not None:
             # Before the file: what is over by now has all that it will ever have.
             over, path = watched.over, Path(watched.attempt.log)

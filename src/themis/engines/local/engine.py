@@ -16,7 +16,7 @@ from pathlib import Path
 from themis.engines.attempt.attempt import Attempt
 from themis.engines.attempt.layout import EngineLimits, StateFolder
 from themis.engines.attempt.lease_timing import KILL, LOST, RESUMABLE, RUN, LeaseTimer
-from themis.engines.base import Capabilities, CouldNotKill, Discovered, FoundProgram, Task
+from themis.engines.base import Capabilities, CouldNotKill, Discovered, FoundProgram
 from themis.engines.common.engine import PagedEngine, WatchedStart
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Account, Owners
@@ -29,6 +29,7 @@ from themis.engines.supervisor.cgroups import Cgroup
 from themis.engines.supervisor.control_probe import ChosenControl, choose, sweep
 from themis.engines.supervisor.spawn import spawn
 from themis.engines.supervisor.supervisor import EXITED, STOPPING, STUCK
+from themis.engines.task import FILE, Task
 from themis.errors import UnavailableError
 
 _LOOK_WITHOUT_NOTICES = 0.05
@@ -120,9 +121,9 @@ class LocalEngine(PagedEngine):
         """Take over the jobs of an earlier engine in the same folder."""
         found = []
         for attempt in await asyncio.to_thread(self._folder.attempts):
-            if attempt.job not in self._watched:
+            if attempt.task.job not in self._watched:
                 found.append(await self._take_over(attempt))
-            elif attempt.run != self._watched[attempt.job].attempt.run:
+            elif attempt.task.run != self._watched[attempt.task.job].attempt.task.run:
                 # Started again since, so its end was known; only the tidying up is missing.
                 await asyncio.to_thread(self._folder.retire, attempt)
         if self._choice.base:
@@ -162,7 +163,7 @@ class LocalEngine(PagedEngine):
     async def _launch(self, task: Task, account: Account | None) -> None:
         try:
             if task.job in self._watched:  # who starts it again knows how it ended
-                await self.forget(task.job, self._watched[task.job].attempt.token)
+                await self.forget(task.job, self._watched[task.job].attempt.task.token)
             attempt, pid = await aside(self._spawn, task, account)
         except OSError as error:
             raise UnavailableError(f"{task.job}: cannot be started here: {error}") from error
@@ -183,13 +184,14 @@ class LocalEngine(PagedEngine):
 
     def _spawn(self, task: Task, account: Account | None) -> tuple[Attempt, int]:
         devices = [self._devices[gpu] for gpu in task.gpus]
-        attempt = self._folder.create(task, devices, account, self._choice.name, self._choice.base)
-        file, errors = attempt.folder / "task.json", attempt.folder / "errors"
+        held = task.replace(control=self._choice.name, group=self._choice.base)
+        attempt = self._folder.create(held, account, devices)
+        file, errors = attempt.folder / FILE, attempt.folder / "errors"
         return attempt, spawn("themis.engines.supervisor.supervisor", str(file), errors=str(errors))
 
     async def _take_over(self, attempt: Attempt) -> FoundProgram:
-        lease = attempt.lease or LeaseTimer(attempt.token, 0.0, 0.0)
-        watched = self._watched[attempt.job] = WatchedStart(attempt, lease, self._together)
+        lease = attempt.lease or LeaseTimer(attempt.task.token, 0.0, 0.0)
+        watched = self._watched[attempt.task.job] = WatchedStart(attempt, lease, self._together)
         page = await asyncio.to_thread(attempt.settled)
         if page.get("state") != EXITED and page.get("boot") != boottime.boot_id():
             attempt.write_end(LOST, "the machine has restarted")
@@ -261,7 +263,7 @@ class LocalEngine(PagedEngine):
             if tries < 0 and not watched.stuck_told:
                 watched.stuck_told = True
                 reason = "its supervisor is gone, and something of it cannot be killed"
-                self._events.put_nowait(CouldNotKill(attempt.job, attempt.token, reason))
+                self._events.put_nowait(CouldNotKill(attempt.task.job, attempt.task.token, reason))
             await asyncio.sleep(_BURYING)
         killed = watched.lease.stop == KILL or boottime.now() >= watched.lease.end
         attempt.write_end(RESUMABLE if killed else LOST, why or attempt.complaint())
@@ -315,6 +317,6 @@ class _Members:
             self._pids = set()
             for item in self._watched:
                 self._pids.update(processes.descendants(item.pid))
-                if item.attempt.group:
-                    self._pids.update(Cgroup(item.attempt.group).members())
+                if item.attempt.task.group:
+                    self._pids.update(Cgroup(item.attempt.task.group).members())
         return pid in self._pids

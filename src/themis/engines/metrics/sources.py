@@ -1,7 +1,7 @@
 r"""Where a job's samples are read from, as its owner said: its own lines, event files, its log.
 
-    check_source(Source(kind="regex", pattern=r"step (?P<it>\d+) loss (?P<loss>\S+)"))
-    reader = reader_for(source, attempt)        # blocking, so not for the event loop
+    check_source(SourceSpec(kind="regex", pattern=r"step (?P<it>\d+) loss (?P<loss>\S+)"))
+    reader = reader_for(task, log)      # blocking, so not for the event loop
 
 A source that cannot be is refused before anything is started. Of a job that runs already, taken
 over by a node that cannot read its source, nothing is read, and the job goes on.
@@ -9,57 +9,15 @@ over by a node that cannot read its source, nothing is read, and the job goes on
 
 import os
 import time
-from dataclasses import dataclass
-from typing import Protocol
 
 from themis.engines.metrics import BUILT_IN, JobLogReader, Reader, TensorBoardReader, matcher
 from themis.engines.metrics.jsonl import LONGEST_NAME, MetricSample, MetricsReader, Stretch
 from themis.engines.metrics.log_patterns import is_able
+from themis.engines.task import JSONL, REGEX, TENSORBOARD, SourceSpec, Task
 from themis.errors import ConfigError
 
-JSONL, TENSORBOARD, REGEX = "jsonl", "tensorboard", "regex"
 KINDS = (JSONL, TENSORBOARD, REGEX)
 LONGEST_PATH = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class SourceSpec:
-    """Where to read, and the value that must not be left out."""
-
-    name: str = "loss"
-    kind: str = JSONL
-    path: str = ""
-    """Of the folder with event files, below the checkpoint folder."""
-    pattern: str = ""
-    """Over lines of the log: a built-in one's name, or RE2 with named groups."""
-
-
-OWN_LINES = SourceSpec()
-"""What a job reports by itself, judged by its loss."""
-
-
-class JobOutputs(Protocol):
-    """What a start of a job writes, and who as."""
-
-    @property
-    def metrics(self) -> str:
-        """The file of lines of JSON."""
-
-    @property
-    def log(self) -> str:
-        """The file of its output."""
-
-    @property
-    def checkpoint(self) -> str:
-        """Its checkpoint folder."""
-
-    @property
-    def since(self) -> float:
-        """When it began, on the clock of its checkpoints' storage."""
-
-    @property
-    def account(self) -> tuple[int, int] | None:
-        """User and group; None for our own."""
 
 
 def check_source(source: SourceSpec, *, elsewhere: bool = False) -> None:
@@ -91,25 +49,25 @@ def _is_known(pattern: str) -> bool:
     return not pattern or pattern in BUILT_IN or is_able()
 
 
-def reader_for(source: SourceSpec, place: JobOutputs) -> Reader:
-    """What follows the samples of one start of a job."""
-    uid, gid = place.account or (None, None)
+def reader_for(task: Task, log: str) -> Reader:
+    """What follows the samples of one start of a job, whose output is in `log`."""
+    source, (uid, gid) = task.source, task.user or (None, None)
     try:
         match source.kind:
             case "tensorboard":
                 return TensorBoardReader(
-                    place.checkpoint,
+                    task.checkpoint_dir,
                     source.path,
                     metric=source.name,
-                    since=place.since,
+                    since=task.since,
                     uid=uid,
                     gid=gid,
                 )
             case "regex":
                 # The log is in a folder of ours, whoever owns the file itself.
-                return JobLogReader(place.log, matcher(source.pattern, source.name))
+                return JobLogReader(log, matcher(source.pattern, source.name))
             case _:
-                return MetricsReader(place.metrics, uid, gid, metric=source.name)
+                return MetricsReader(task.metrics, uid, gid, metric=source.name)
     except ConfigError as error:
         return _Nothing(str(error))
 

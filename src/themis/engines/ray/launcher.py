@@ -24,7 +24,7 @@ class RayLauncher:
     and what was lost with the former is not simply gone.
     """
 
-    found_in = ("CUDA_VISIBLE_DEVICES",)
+    gpu_variables = ("CUDA_VISIBLE_DEVICES",)
 
     def __init__(self, cluster: RayCluster, machine: str, folder: Path) -> None:
         self._cluster = cluster

@@ -21,7 +21,7 @@ from pathlib import Path
 from themis.engines.attempt.attempt import Attempt, Page
 from themis.engines.attempt.layout import EngineLimits, StateFolder
 from themis.engines.attempt.lease_timing import NEVER_RAN, RUN, LeaseTimer
-from themis.engines.base import Capabilities, CouldNotKill, Discovered, FoundProgram, Task
+from themis.engines.base import Capabilities, CouldNotKill, Discovered, FoundProgram
 from themis.engines.common.engine import PagedEngine, WatchedStart
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Account, Owners
@@ -32,6 +32,7 @@ from themis.engines.remote.scheduler_calls import Dealings
 from themis.engines.remote.tracked_start import Far, read_pages
 from themis.engines.supervisor.process_control import TREE
 from themis.engines.supervisor.supervisor import EXITED, OVERTIME, STOPPING
+from themis.engines.task import Task
 from themis.errors import UnavailableError
 
 _LOG = logging.getLogger(__name__)
@@ -116,7 +117,7 @@ class RemoteEngine(PagedEngine):
 
     async def discover(self) -> tuple[Discovered, ...]:
         """This one machine."""
-        live = [item.attempt.gpus for item in self._far() if not item.over]
+        live = [item.attempt.task.gpus for item in self._far() if not item.over]
         busy = {gpu for gpus in (*live, *self._starting.values()) for gpu in gpus}
         found = await self._launcher.discover(busy)
         self._gpus = max(self._gpus, found.machine.gpus)
@@ -127,9 +128,9 @@ class RemoteEngine(PagedEngine):
         """Take over what an earlier engine left in the folder, and call off what nobody knows."""
         found = []
         for attempt in await aside(self._folder.attempts):
-            if attempt.job not in self._watched:
+            if attempt.task.job not in self._watched:
                 found.append(await self._take_over(attempt))
-            elif attempt.run != self._watched[attempt.job].attempt.run:
+            elif attempt.task.run != self._watched[attempt.task.job].attempt.task.run:
                 await aside(self._folder.retire, attempt)
         self._reattached = True
         await self._sweep()
@@ -165,7 +166,7 @@ class RemoteEngine(PagedEngine):
         try:
             await aside(self._check_tokens, task)
             if task.job in self._watched:  # who starts it again knows how it ended
-                await self.forget(task.job, self._watched[task.job].attempt.token)
+                await self.forget(task.job, self._watched[task.job].attempt.task.token)
             # A machine whose clock is known need not say first what time it has.
             there = self._clocks.last if self._clocks.knows(self._clocks.last, self._now()) else ""
             attempt = await aside(self._create, task, account, there)
@@ -180,17 +181,20 @@ class RemoteEngine(PagedEngine):
         self._begin(self._launch(watched, len(task.gpus)))
 
     def _create(self, task: Task, account: Account | None, there: str) -> Attempt:
-        more = {
-            "found_in": list(self._launcher.found_in),
-            "look": 2 * self._times.look,
-            "beat": self._times.beat,
-            "hello": self._times.pending,
-        }
         boot = there or self._boot
         machine, colon, port = task.rendezvous.rpartition(":")
         meet = f"{self._launcher.address(machine)}{colon}{port}" if colon else ""
-        timed = replace(task, end=self._clocks.there(boot, task.end), rendezvous=meet)
-        return self._folder.create(timed, [], account, TREE, "", boot=boot, more=more)
+        timed = task.replace(
+            end=self._clocks.there(boot, task.end),
+            boot=boot,
+            rendezvous=meet,
+            control=TREE,
+            gpu_variables=self._launcher.gpu_variables,
+            look_every=2 * self._times.look,
+            beat_every=self._times.beat,
+            lease_wait=self._times.pending,
+        )
+        return self._folder.create(timed, account)
 
     async def _launch(self, watched: Far, gpus: int) -> None:
         why = await self._dealings.launch(watched, gpus, self._changed.set)
@@ -287,7 +291,7 @@ class RemoteEngine(PagedEngine):
             await aside(watched.attempt.write_end, outcome, reason)
             page = (await aside(read_pages, [watched.attempt]))[0]
         except OSError as error:
-            _LOG.warning("the end of %s cannot be written: %s", watched.attempt.job, error)
+            _LOG.warning("the end of %s cannot be written: %s", watched.attempt.task.job, error)
             page = {"state": EXITED, "outcome": outcome, "reason": reason}
         self._take(watched, page)
         self._dealings.give_back(watched.attempt)
@@ -315,7 +319,7 @@ class RemoteEngine(PagedEngine):
             await self._call_off(watched)
 
     async def _call_off(self, watched: Far) -> None:
-        job, token = watched.attempt.job, watched.attempt.token
+        job, token = watched.attempt.task.job, watched.attempt.task.token
         await self._dealings.call_off(
             watched, lambda why: self._events.put_nowait(CouldNotKill(job, token, why))
         )
@@ -330,7 +334,7 @@ class RemoteEngine(PagedEngine):
     # Coming back
 
     async def _take_over(self, attempt: Attempt) -> FoundProgram:
-        lease = await aside(lambda: attempt.lease) or LeaseTimer(attempt.token, 0.0, 0.0)
+        lease = await aside(lambda: attempt.lease) or LeaseTimer(attempt.task.token, 0.0, 0.0)
         page = (await aside(read_pages, [attempt]))[0]
         now, boot, time = self._now(), page.get("boot"), page.get("clock")
         watched = Far(attempt, lease, now)
@@ -343,7 +347,7 @@ class RemoteEngine(PagedEngine):
         else:
             # Written by a clock that nobody has, and nobody has taken it up.
             lease.end = now
-        self._watched[attempt.job] = watched
+        self._watched[attempt.task.job] = watched
         # If its scheduler does not have it, its beat is awaited all the same.
         watched.seen = True
         watched.over = page.get("state") == EXITED

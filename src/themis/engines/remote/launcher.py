@@ -55,7 +55,7 @@ class Launcher(Protocol):
         """What the engine can do here, by way of this."""
 
     @property
-    def found_in(self) -> tuple[str, ...]:
+    def gpu_variables(self) -> tuple[str, ...]:
         """Variables that tell a supervisor which GPUs it was given; the first one set counts."""
 
     async def discover(self, busy: Collection[int]) -> Discovered:

@@ -18,6 +18,7 @@ from typing import Any
 from themis.engines.attempt.attempt import Attempt
 from themis.engines.remote.launcher import Launcher, LaunchStage, Times
 from themis.engines.remote.tracked_start import Far
+from themis.engines.task import FILE
 from themis.errors import RefusedError, UnavailableError
 
 _LOG = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ class Dealings:
 
     def name(self, attempt: Attempt) -> str:
         """What the scheduler knows a start by."""
-        return f"{self._prefix}{attempt.run}"
+        return f"{self._prefix}{attempt.task.run}"
 
     async def launch(self, watched: Far, gpus: int, changed: Callable[[], None]) -> str:
         """Have it started, again and again if the scheduler is away.
@@ -63,7 +64,7 @@ class Dealings:
         """
         attempt = watched.attempt
         name, errors = self.name(attempt), attempt.folder / "errors"
-        argv = self._launcher.argv(attempt.folder / "task.json")
+        argv = self._launcher.argv(attempt.folder / FILE)
         until, why = self._now() + self._times.pending, ""
         unwanted = self._begin(_until_set(watched.unwanted))
         try:
@@ -80,7 +81,7 @@ class Dealings:
                 except RefusedError as error:
                     return error.reason
                 except UnavailableError as error:
-                    _LOG.warning("%s cannot be launched yet: %s", attempt.job, error)
+                    _LOG.warning("%s cannot be launched yet: %s", attempt.task.job, error)
                     why = str(error)
                     await asyncio.sleep(_AGAIN)
                 else:

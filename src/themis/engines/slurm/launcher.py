@@ -21,7 +21,7 @@ class SlurmLauncher:
     """Allocations and steps on one machine."""
 
     # The first two have the GPUs' own numbers also where jobs see only theirs, numbered from 0.
-    found_in = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES")
+    gpu_variables = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES")
 
     def __init__(self, cluster: SlurmCluster, machine: str) -> None:
         self._cluster = cluster

@@ -14,7 +14,7 @@ _HOW = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "
 devices a scheduler numbers them anew."""
 
 
-def chosen_devices(variables: list[str], count: int) -> list[str]:
+def chosen_devices(variables: tuple[str, ...], count: int) -> list[str]:
     """The names of the GPUs that were given to this process.
 
     Args:

@@ -32,7 +32,7 @@ class Fence:
         self._folder = folder
         self._held: list[int] = []
 
-    def take(self, gpus: list[str], token: int, tokens: list[int] | None = None) -> None:
+    def take(self, gpus: list[str], token: int, tokens: tuple[int, ...] = ()) -> None:
         """Hold these GPUs and remember their tokens, all or none.
 
         Args:
@@ -44,7 +44,7 @@ class Fence:
             RefusedStartError: Another supervisor holds one, or a higher token has been there.
         """
         taken: list[tuple[int, int]] = []
-        for gpu, own in sorted(zip(gpus, tokens or [token] * len(gpus), strict=True)):
+        for gpu, own in sorted(zip(gpus, tokens or (token,) * len(gpus), strict=True)):
             fd = self._lock(gpu)
             taken.append((fd, own))
             highest = _token_in(fd)

@@ -2,35 +2,33 @@
 
 from collections.abc import Sequence
 
-from themis.engines.base import Task
 from themis.engines.host.accounts import Account
+from themis.engines.supervisor.process_control import RUN_VARIABLE
+from themis.engines.task import Task
 
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
-def job_environment(
-    task: Task, *, devices: Sequence[str], metrics: str, checkpoint: str, account: Account | None
-) -> dict[str, str]:
+def job_environment(task: Task, devices: Sequence[str], account: Account | None) -> dict[str, str]:
     """Everything in a job's environment. Nothing of the node's own is in it.
 
     Args:
-        task: What is started.
+        task: What is started, with the folders that its engine chose.
         devices: The names CUDA has for the task's GPUs.
-        metrics: The file it reports to.
-        checkpoint: The folder of its checkpoints.
         account: Whom it runs as, if not as the node's user.
     """
     home = account.home if account else ""
-    env = {"PATH": _PATH, "LANG": "C.UTF-8", "HOME": home or checkpoint}
+    env = {"PATH": _PATH, "LANG": "C.UTF-8", "HOME": home or task.checkpoint_dir}
     if account:
         env |= {"USER": account.name, "LOGNAME": account.name}
     env |= task.env
     numbers = ",".join(str(gpu) for gpu in task.gpus)
     tokens = task.tokens or (task.token,) * len(task.gpus)
     env |= {
+        RUN_VARIABLE: task.run,
         "THEMIS_JOB_ID": task.job,
-        "THEMIS_METRICS": metrics,
-        "THEMIS_CHECKPOINT_DIR": checkpoint,
+        "THEMIS_METRICS": task.metrics,
+        "THEMIS_CHECKPOINT_DIR": task.checkpoint_dir,
         "THEMIS_GPUS": numbers,
         # No secret: larger than those of all leases before, so that storage can refuse old writers.
         "THEMIS_LEASES": ",".join(map(str, tokens)),

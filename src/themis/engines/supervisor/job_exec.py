@@ -4,6 +4,7 @@ import os
 import signal
 
 from themis.engines.supervisor import libc
+from themis.engines.task import Task
 
 OWN_FAULT, NOT_FOUND, NOT_STARTED = 70, 127, 126
 """Exit codes of a job that never became its program; the latter two as shells have them."""
@@ -21,34 +22,11 @@ _DEFAULT_AGAIN = (
 """Ignored signals stay ignored across exec, and Python ignores some."""
 
 
-class Job:
-    """What is to run, and as whom: the part of a task that concerns the new process."""
-
-    __slots__ = ("account", "argv", "checkpoint", "env", "parent", "workdir")
-
-    def __init__(
-        self,
-        argv: list[str],
-        env: dict[str, str],
-        workdir: str,
-        checkpoint: str,
-        account: tuple[int, int, list[int]] | None,
-        parent: int | None,
-    ) -> None:
-        self.argv = argv
-        self.env = env
-        self.workdir = workdir
-        self.checkpoint = checkpoint
-        self.account = account
-        """User, group, further groups; None stays the user it is."""
-        self.parent = parent
-        """The supervisor, where the job is its child and has to die with it."""
-
-
-def become_job(job: Job, log: int, errors: int) -> None:
-    """Turn the calling process into the job. Returns never; what went wrong goes to `errors`.
+def become_job(task: Task, log: int, errors: int, parent: int | None) -> None:
+    """Turn the calling process into the task. Never returns; what went wrong goes to `errors`.
 
     The text starts with the exit code that the failure counts as: OWN_FAULT is not the job's.
+    `parent` is the supervisor, where the job is its child and has to die with it.
     """
     step, code = "streams", OWN_FAULT
     try:
@@ -61,23 +39,24 @@ def become_job(job: Job, log: int, errors: int) -> None:
         os.umask(0o077)
         expose_to_oom()
         step = "user"
-        if job.account is not None:
-            become_user(*job.account)
+        if task.account is not None:
+            uid, gid, *groups = task.account
+            become_user(uid, gid, groups)
         libc.forbid_new_privileges()
         # After the user has changed, which would undo it.
-        if job.parent is not None:
+        if parent is not None:
             libc.die_with_parent(signal.SIGKILL)
-            if os.getppid() != job.parent:
+            if os.getppid() != parent:
                 os._exit(OWN_FAULT)
         # As the owner from here on: folders that an owner can write to are no place for root.
         step = "metrics file"  # a node's folder that owners cannot pass through is not their fault
-        os.stat(job.env["THEMIS_METRICS"])
+        os.stat(task.env["THEMIS_METRICS"])
         step, code = "checkpoint folder", NOT_STARTED
-        os.makedirs(job.checkpoint, 0o700, exist_ok=True)
+        os.makedirs(task.checkpoint_dir, 0o700, exist_ok=True)
         step = "working directory"
-        os.chdir(job.workdir or job.checkpoint)
-        step = f"program {job.argv[0]}"
-        os.execvpe(job.argv[0], job.argv, job.env)
+        os.chdir(task.workdir or task.checkpoint_dir)
+        step = f"program {task.argv[0]}"
+        os.execvpe(task.argv[0], task.argv, task.env)
     except FileNotFoundError as error:
         code = NOT_FOUND if code == NOT_STARTED else code
         _tell(errors, code, step, error)

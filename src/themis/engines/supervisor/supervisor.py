@@ -31,14 +31,14 @@ from themis.engines.attempt.lease_timing import (
     wait,
 )
 from themis.engines.attempt.record_file import read_page, write_page
-from themis.engines.attempt.task_file import TaskFile
 from themis.engines.host import boottime
 from themis.engines.supervisor import processes
 from themis.engines.supervisor.assigned_gpus import chosen_devices, passed_on
 from themis.engines.supervisor.bounded_log import BoundedFile
 from themis.engines.supervisor.gpu_locks import Fence, RefusedStartError
-from themis.engines.supervisor.job_exec import OWN_FAULT, Job, become_job
-from themis.engines.supervisor.process_control import NAMESPACE, RUN_VARIABLE, Control, control_from
+from themis.engines.supervisor.job_exec import OWN_FAULT, become_job
+from themis.engines.supervisor.process_control import NAMESPACE, Control, control_from
+from themis.engines.task import JSONL, Task, read_task
 
 STARTING, RUNNING, STOPPING, STUCK, EXITED = "starting", "running", "stopping", "stuck", "exited"
 LOOK_FAST, LOOK_KILL, LOOK_STUCK = 0.02, 0.01, 0.25
@@ -62,7 +62,8 @@ _REASON = 600
 class Supervisor:
     """One start of one job, from the first look at its lease to the last process seen dead."""
 
-    def __init__(self, task: TaskFile) -> None:
+    def __init__(self, folder: str, task: Task) -> None:
+        self.folder = folder
         self.task = task
         self.lease = LeaseTimer(task.token, 0.0, 0.0)
         self.errors = -1
@@ -99,6 +100,10 @@ class Supervisor:
             "ended": None,
         }
 
+    def path(self, name: str) -> str:
+        """A file beside the task."""
+        return os.path.join(self.folder, name)
+
     def run(self) -> int:
         """Do all of it; returns the exit code."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
@@ -122,7 +127,7 @@ class Supervisor:
     def check(self) -> None:
         """Refuse what must not start: a lease that is over, a stale token, a GPU in use."""
         task = self.task
-        until = boottime.now() + task.hello
+        until = boottime.now() + task.lease_wait
         while (lease := self.read_lease()) is None and boottime.now() < until and self.is_held():
             signal.sigtimedwait(_SIGNALS, LOOK_FAST)
         if lease is None:
@@ -131,8 +136,8 @@ class Supervisor:
             raise RefusedStartError("its lease is over")
         self.lease = lease
         numbers = [str(gpu) for gpu in task.gpus]
-        if task.found_in:
-            chosen = chosen_devices(task.found_in, len(numbers))
+        if task.gpu_variables:
+            chosen = chosen_devices(task.gpu_variables, len(numbers))
             self.page["gpus"] = chosen
             task.env |= {"THEMIS_GPUS": ",".join(chosen)} | passed_on(chosen)
             # Tokens belong to the numbers in the ledger, which are not the GPUs' own here.
@@ -141,7 +146,7 @@ class Supervisor:
 
     def read_lease(self) -> LeaseTimer | None:
         """What the node said last; None if that is damaged, or not on this machine's clock."""
-        lease = LeaseTimer.from_page(read_page(self.task.path("lease")), self.task.token)
+        lease = LeaseTimer.from_page(read_page(self.path("lease")), self.task.token)
         if lease is None or lease.boot in {"", self.boot}:
             return lease
         # Nobody has seen our clock yet, or not since this machine restarted. To go is to go.
@@ -153,20 +158,17 @@ class Supervisor:
     def start(self) -> Control:
         """Make the job's files and fork; `listen` hears whether it became its program."""
         task = self.task
-        uid, gid = (task.account[0], task.account[1]) if task.account else (-1, -1)
-        log = BoundedFile(task.path("log"), task.log_limit, uid, gid)
+        uid, gid = task.user or (-1, -1)
+        log = BoundedFile(self.path("log"), task.log_limit, uid, gid)
         metrics = BoundedFile(task.metrics, task.metrics_limit, uid, gid, keep=False)
         self.files = [log, metrics]
         # Only now the owner may do as it likes in there: no link was followed above.
         os.chown(os.path.dirname(task.metrics), uid, gid)
         control = control_from(task.control, task.group)
         parent = None if task.control == NAMESPACE else os.getpid()
-        account = (task.account[0], task.account[1], task.account[2:]) if task.account else None
-        env = task.env | {RUN_VARIABLE: task.run}
-        job = Job(task.argv, env, task.workdir, task.checkpoint, account, parent)
         self.errors, write = os.pipe()
         output = log.writer()
-        control.launch(lambda: become_job(job, output, write), write)
+        control.launch(lambda: become_job(task, output, write, parent), write)
         os.close(write)
         os.close(output)
         self.page |= control.described()
@@ -208,7 +210,7 @@ class Supervisor:
                 self.sleep(control, LOOK_KILL if self.page["state"] != STUCK else LOOK_STUCK)
                 continue
             growing = [file.trim() for file in self.files]
-            most = LOOK_FAST if any(growing) else self.task.look
+            most = LOOK_FAST if any(growing) else self.task.look_every
             self.sleep(control, wait(boottime.now(), self.lease, asked=self.asked, most=most))
 
     def finish_off(self, control: Control) -> None:
@@ -224,8 +226,8 @@ class Supervisor:
         self.arm()
         self.lease = self.read_lease() or self.lease
         now = boottime.now()
-        if self.task.beat and now >= self.beat_at:
-            self.beat_at = now + self.task.beat
+        if self.task.beat_every and now >= self.beat_at:
+            self.beat_at = now + self.task.beat_every
             self.tell(str(self.page["state"]))
         if not self.is_held():
             self.killed = "the process that held its GPUs is gone"
@@ -311,12 +313,11 @@ class Supervisor:
         server that is down may never let us finish.
         """
         task = self.task
-        if task.rank or not task.checkpoint or task.source.get("kind") != "jsonl":
+        if task.rank or not task.checkpoint_dir or task.source.kind != JSONL:
             return
         from themis.engines.metrics.progress_file import keep_last  # noqa: PLC0415 - only needed at the end
 
-        account = (task.account[0], task.account[1]) if task.account else None
-        keep_last(task.metrics, task.checkpoint, account, task.source.get("name", "loss"))
+        keep_last(task.metrics, task.checkpoint_dir, task.user, task.source.name)
 
     def exit_code(self) -> int:
         """For whoever started this process: the job's code, 75 where it may be resumed."""
@@ -335,7 +336,7 @@ class Supervisor:
         self.page["clock"] = boottime.now()
         self.page["reason"] = str(self.page["reason"])[:_REASON]
         with contextlib.suppress(OSError):
-            write_page(self.task.path("status"), self.page)
+            write_page(self.path("status"), self.page)
 
 
 def _told(outcome: str, code: int, asked: bool) -> str:
@@ -349,24 +350,25 @@ def _told(outcome: str, code: int, asked: bool) -> str:
 
 def main(path: str) -> int:
     """Run the task in this file; returns the exit code of the supervisor."""
-    return supervise(TaskFile(path))
+    return supervise(path, read_task(path))
 
 
-def supervise(task: TaskFile) -> int:
-    """Run a task, unless somebody else has it or nobody wants it any more."""
+def supervise(path: str, task: Task) -> int:
+    """Run the task of this file, unless another supervisor has it or its node gave it up."""
+    supervisor = Supervisor(os.path.dirname(os.path.abspath(path)), task)
     os.chdir("/")
     os.umask(0o077)
     # Whatever the parent left open is none of a job's business.
     os.closerange(3, 1 << 20)
-    lock = os.open(task.path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(supervisor.path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        sys.stderr.write(f"error: {task.folder}: another supervisor has it\n")
+        sys.stderr.write(f"error: {supervisor.folder}: another supervisor has it\n")
         return REFUSED_CODE
-    page = read_page(task.path("status"))
+    page = read_page(supervisor.path("status"))
     # A node that came back before this process did has given the task up.
     if page is None or page.get("state") != STARTING:
-        sys.stderr.write(f"error: {task.folder}: nobody waits for it any more\n")
+        sys.stderr.write(f"error: {supervisor.folder}: nobody waits for it any more\n")
         return REFUSED_CODE
-    return Supervisor(task).run()
+    return supervisor.run()

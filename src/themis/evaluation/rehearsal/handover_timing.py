@@ -13,11 +13,12 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from themis.engines.base import Engine, ProgramExited, Task
+from themis.engines.base import Engine, ProgramExited
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
 from themis.engines.host.gpu_inventory import Pretend
 from themis.engines.local.engine import LocalEngine
+from themis.engines.task import Task
 from themis.errors import InvariantError
 
 _TRAIN = """

@@ -25,9 +25,9 @@ from themis.engines.base import (
     Outcome,
     ProgramExited,
     ProgramStarted,
-    Task,
 )
 from themis.engines.metrics.jsonl import MetricSample, Stretch
+from themis.engines.task import Task
 from themis.errors import RefusedError
 from themis.sim.modelled_jobs import JobCosts, chance
 from themis.sim.workloads import Workload
