@@ -21,7 +21,7 @@ from themis.agent_host.own_tuner import (
     _written,
     to_the_end,
 )
-from themis.agent_host.session.session import Agency
+from themis.agent_host.session.session import AgentSession
 from themis.apps import Minder, parse_app, plan_app
 from themis.client import Client
 from themis.config.secret import Secret
@@ -302,11 +302,11 @@ def test_a_mistake_in_a_tuner_ends_its_process_and_not_the_app(tmp_path: Path) -
 def test_a_mistake_that_comes_with_an_alarm_is_not_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def wake(agency: Agency, at: float) -> Any:
+    def wake(session: AgentSession, at: float) -> Any:
         return 1 / 0
 
-    monkeypatch.setattr(Agency, "wake", wake)
-    monkeypatch.setattr(Agency, "next_wake", property(lambda agency: -math.inf))
+    monkeypatch.setattr(AgentSession, "wake", wake)
+    monkeypatch.setattr(AgentSession, "next_wake", property(lambda session: -math.inf))
 
     async def work(world: World) -> None:
         app = await submitted(world)

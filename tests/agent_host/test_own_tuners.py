@@ -1,4 +1,4 @@
-"""An agency with a tuner that somebody wrote: the same end whenever it is begun again."""
+"""An session with a tuner that somebody wrote: the same end whenever it is begun again."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from themis.agent_host.session.session import Agency
+from themis.agent_host.session.session import AgentSession
 from themis.apps import parse_app, plan_app
 from themis.core.model import AppId, GpuId, JobId, Lease, LeaseSource, OwnerId
 from themis.core.model.presets import preset
@@ -86,21 +86,17 @@ class Service:
             for gpu in range(3)
         )
         self.begin()
-        self.take(self.agency.hear(self.at, LeaseNews(granted=self.leases)))
+        self.take(self.session.hear(self.at, LeaseNews(granted=self.leases)))
 
     def begin(self) -> None:
         self.sessions += 1
-        tuner = self.kind()
-        drawn = {trial.job: trial.params or {} for trial in self.plan.trials}
-        self.agency = Agency(
+        self.session = AgentSession(
             self.written,
             self.plan,
             session=f"s{self.sessions}",
-            make_tuner=lambda spec: tuner.enter(spec, drawn),
-            choose=lambda job: tuner.suggested(job, drawn[job]),
-            choose_all=True,
+            own_tuner=self.kind(),
         )
-        self.take(self.agency.hear(self.at, self.standing()))
+        self.take(self.session.hear(self.at, self.standing()))
 
     def standing(self) -> AgentStart:
         return AgentStart(
@@ -153,11 +149,11 @@ class Service:
         self.curves.setdefault(job, []).append((done, loss))
         first = len([1 for at, _ in self.curves[job]])
         point = Point(done, self.at, (("loss", loss),))
-        self.take(self.agency.hear(self.at, PointsNews(run.run, job, first, (point,))))
+        self.take(self.session.hear(self.at, PointsNews(run.run, job, first, (point,))))
         if job in self.runs and done >= self.limits[job]:
             del self.runs[job]
             over = RunNews(run.run, job, run.gpus, run.key, RunState.EXITED, 0, done)
-            self.take(self.agency.hear(self.at, over))
+            self.take(self.session.hear(self.at, over))
 
 
 def whole(moment: int) -> tuple[Service, list[Any]]:

@@ -14,18 +14,17 @@ import math
 import random
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, Self
 
-from themis.agent_host.session.outgoing import RESUMABLE, MakeAgent
-from themis.agent_host.session.session import Agency
+from themis.agent_host.session.outcomes import RESUMABLE
+from themis.agent_host.session.session import AgentSession
 from themis.agent_host.session_client import AgentLink
-from themis.apps import AppFile, Goal, SweepPlan, parse_app, plan_app
+from themis.apps import AppFile, SweepPlan, parse_app, plan_app
 from themis.apps.app_file import Method
-from themis.apps.search_space import Value
-from themis.core.agent.agent import Agent
-from themis.core.model import AppId, AppSpec, JobId
+from themis.core.agent import Agent, MakeAgent
+from themis.core.model import AppId, JobId
 from themis.core.tuners import Stepwise
 from themis.errors import DeniedError, ThemisError, UnknownAppError
 from themis.protocol.agent_messages import (
@@ -115,15 +114,12 @@ class AppRunner:
         self._own = own
         self._app = plan.spec.id
         self._failures: set[str] = set()
-        self._maximize = written.metric.goal is Goal.MAXIMIZE
-        self._drawn = {trial.job: trial.params for trial in plan.trials}
-        self._agency = Agency(
+        self._session = AgentSession(
             written,
             plan,
             session=session,
-            choose=self._choose,
-            make_tuner=None if own is None else self._make_tuner,
-            choose_all=own is not None,
+            choose=None if suggesting is None else suggesting.choose,
+            own_tuner=own,
             make_agent=make_agent,
         )
 
@@ -167,23 +163,23 @@ class AppRunner:
 
     def park(self, jobs: frozenset[JobId]) -> None:
         """Let these jobs, and no others, want no GPUs for now; in the loop that it runs in."""
-        self._say(self._agency.park(self._now(), jobs))
+        self._say(self._session.park(self._now(), jobs))
         self._changed.set()
 
     def conclude(self, job: JobId, iterations: float, metric: float | None) -> None:
         """Let a job be over that its tuner, asked for it once more, will stop."""
-        self._say(self._agency.conclude(self._now(), job, iterations, metric))
+        self._say(self._session.conclude(self._now(), job, iterations, metric))
         self._changed.set()
 
     async def _talk(self) -> str:
         async for item in self._link.news():
             self._offset = self._link.at - self._monotonic()
-            self._agency.behind = self._link.at - self._wall()
+            self._session.set_clock_offset(self._link.at - self._wall())
             if isinstance(item, AgentStart):
                 self._link.hush()  # What waits would be said twice, and differently.
                 if self._suggesting is not None:
                     self._suggesting.relive(item)
-            self._say(self._agency.hear(self._link.at, item))
+            self._say(self._session.hear(self._link.at, item))
             self._changed.set()
             if isinstance(item, RunNews):
                 self._tell_failure(item)
@@ -199,27 +195,16 @@ class AppRunner:
             told = news.message or f"it exited with {news.code}"
             _LOG.warning("job %s of %s failed: %s", news.job, self._app, clean(told))
 
-    def _choose(self, job: JobId) -> Mapping[str, Value]:
-        drawn = self._drawn.get(job)
-        if drawn is None and self._suggesting is not None:
-            drawn = self._suggesting.choose(job)
-        return (drawn or {}) if self._own is None else self._own.suggested(job, drawn)
-
-    def _make_tuner(self, spec: AppSpec) -> Stepwise:
-        assert self._own is not None
-        drawn = {job: params or {} for job, params in self._drawn.items()}
-        return self._own.enter(spec, drawn, maximize=self._maximize)
-
     async def _watch_clock(self) -> None:
         while True:
             self._changed.clear()
-            wait = self._agency.next_wake - self._now()
+            wait = self._session.next_wake - self._now()
             if wait > 0.0:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(None if math.isinf(wait) else wait):
                         await self._changed.wait()
                 continue
-            self._say(self._agency.wake(self._now()))
+            self._say(self._session.wake(self._now()))
 
     def _now(self) -> float:
         return self._offset + self._monotonic()
@@ -229,7 +214,7 @@ class AppRunner:
             self._suggesting.note(said)
         self._link.say(*said)
         if self._own is not None:
-            self._own.note_placement(self._agency.placement)
+            self._own.note_placement(self._session.placement)
 
 
 def _suggesting(written: AppFile, plan: SweepPlan, seed: int) -> "Suggesting | None":

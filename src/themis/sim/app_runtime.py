@@ -1,14 +1,12 @@
 """Apps in a simulation: the agent of each, the truth about it, and what is measured of its jobs."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
-from themis.core.agent import Agent, Profiler
+from themis.core.agent import Agent, MakeAgent, Profiler
 from themis.core.agent import events as agent_ev
-from themis.core.agent.bidder import BidContext
 from themis.core.arbiter import events as ev
-from themis.core.model import AppId, AppSpec
+from themis.core.model import AppId
 from themis.core.policies import Policy
 from themis.core.tuners import Tuner, tuner_for
 from themis.sim.iteration_measuring import Meter
@@ -34,22 +32,6 @@ class AppRuntime:
         iterations = tuple((job, nodes.progress(run, now)) for job, run in runs.items())
         self.agent.handle(agent_ev.Progressed(now, iterations))
         return True
-
-
-class MakeAgent(Protocol):
-    """Makes the agent of an app; `Agent` itself, or one that somebody listens to."""
-
-    def __call__(
-        self,
-        spec: AppSpec,
-        tuner: Tuner,
-        *,
-        sticky: bool,
-        restart_in_bids: bool,
-        in_bids: Callable[[BidContext], BidContext] | None,
-        profiler: Profiler | None,
-    ) -> Agent:
-        """An agent that knows nothing yet."""
 
 
 def seat_for(

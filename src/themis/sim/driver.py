@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol, assert_never
 
-from themis.core.agent import Agent
+from themis.core.agent import Agent, MakeAgent
 from themis.core.agent import commands as agent_cmd
 from themis.core.agent import events as agent_ev
 from themis.core.arbiter import AppRecord, Arbiter, RoundRecord, Settings
@@ -22,7 +22,7 @@ from themis.core.auction.solvers.registry import Solver, solver
 from themis.core.model import AppId, AppSpec, GpuId, JobId, Lease, Topology
 from themis.core.policies import Policy
 from themis.errors import InvariantError, ThemisError
-from themis.sim.app_runtime import AppRuntime, MakeAgent, samples, seat_for, timings
+from themis.sim.app_runtime import AppRuntime, samples, seat_for, timings
 from themis.sim.event_heap import Agenda
 from themis.sim.faults import NO_FAULTS, Faults
 from themis.sim.iteration_measuring import NO_LEARNING, Learning, Meter

@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 
-from themis.agent_host.session.outgoing import FIRST_WAIT, NEW, RESUMABLE
-from themis.agent_host.session.session import Agency
+from themis.agent_host.session.outcomes import RESUMABLE
+from themis.agent_host.session.runs import FIRST_SILENCE
+from themis.agent_host.session.session import AgentSession
+from themis.agent_host.session.trials import FIRST_BACKOFF
 from themis.apps import parse_app, plan_app
-from themis.core.agent.agent import Agent
-from themis.core.agent.events import MoveTimed, Progressed
-from themis.core.model import AppId, GpuId, JobId, Lease, LeaseSource, OwnerId
+from themis.core.agent import Agent
+from themis.core.agent.commands import AgentCommand
+from themis.core.agent.events import AgentEvent, MoveTimed, Progressed
+from themis.core.model import AppId, AppSpec, GpuId, JobId, Lease, LeaseSource, OwnerId
 from themis.core.model.presets import preset
-from themis.core.tuners import Curves
+from themis.core.tuners import Curves, Tuner
 from themis.protocol.agent_messages import (
     AgentStart,
     Curve,
@@ -47,8 +50,20 @@ SWEEP: dict[str, Any] = {
 }
 
 
+class RecordedAgent(Agent):
+    """An agent whose events are kept."""
+
+    def __init__(self, events: list[AgentEvent], spec: AppSpec, tuner: Tuner, **more: Any) -> None:
+        super().__init__(spec, tuner, **more)
+        self._events = events
+
+    def handle(self, event: AgentEvent) -> list[AgentCommand]:
+        self._events.append(event)
+        return super().handle(event)
+
+
 class Stage:
-    """Plays the service to one agency: grants, runs, losses, and restarts of the agent."""
+    """Plays the service to one session: grants, runs, losses, and restarts of the agent."""
 
     def __init__(self, **change: Any) -> None:
         given = SWEEP | change
@@ -70,13 +85,19 @@ class Stage:
         self.count = 0
         self.sessions = 0
         self.past: tuple[JobPast, ...] = ()
-        self.agency = self.begin()
+        self.events: list[AgentEvent] = []
+        self.agents: list[Agent] = []
+        self.session = self.begin()
 
-    def begin(self) -> Agency:
+    def begin(self) -> AgentSession:
         """An agent starts, or starts again."""
         self.sessions += 1
-        self.agency = Agency(
-            self.written, self.plan, session=f"s{self.sessions}", choose=lambda _: {"lr": 0.5}
+        self.session = AgentSession(
+            self.written,
+            self.plan,
+            session=f"s{self.sessions}",
+            choose=lambda _: {"lr": 0.5},
+            make_agent=self._make_agent,
         )
         self.hear(
             AgentStart(
@@ -92,15 +113,19 @@ class Stage:
                 past=self.past,
             )
         )
-        return self.agency
+        return self.session
+
+    def _make_agent(self, spec: AppSpec, tuner: Tuner, **options: Any) -> Agent:
+        self.agents.append(RecordedAgent(self.events, spec, tuner, **options))
+        return self.agents[-1]
 
     def hear(self, item: Any) -> list[Said]:
         self.at += 0.01
-        return self._take(self.agency.hear(self.at, item))
+        return self._take(self.session.hear(self.at, item))
 
     def wake(self, at: float) -> list[Said]:
         self.at = at
-        return self._take(self.agency.wake(at))
+        return self._take(self.session.wake(at))
 
     def _take(self, said: Sequence[Said]) -> list[Said]:
         for each in said:
@@ -286,7 +311,7 @@ def test_a_job_whose_gpu_is_taken_stops_and_goes_on_elsewhere() -> None:
     assert job not in stage.live
     stage.grant(5)
     assert stage.live[job].gpus == (5,)
-    assert not stage.agency.over
+    assert not stage.session.over
 
 
 def test_a_process_that_its_node_ends_with_its_lease_has_not_failed() -> None:
@@ -303,10 +328,10 @@ def test_a_job_that_fails_waits_and_is_tried_again_then_given_up() -> None:
     stage.grant(0, 1, 2, 3)
     stage.exit(JobId("0"), 1)
     assert JobId("0") not in stage.live
-    assert stage.agency.next_wake == pytest.approx(stage.at + FIRST_WAIT)
+    assert stage.session.next_wake == pytest.approx(stage.at + FIRST_BACKOFF)
     stage.grant(4)
     assert JobId("0") not in stage.live
-    stage.wake(stage.agency.next_wake)
+    stage.wake(stage.session.next_wake)
     stage.grant(6)
     assert JobId("0") in stage.live
     stage.exit(JobId("0"), 1)
@@ -407,7 +432,7 @@ def test_a_job_that_crashes_beyond_its_limit_has_failed() -> None:
         assert stage.end is None
         stage.report(job, 223.0, 0.5)
         stage.exit(job, 3)
-        stage.wake(stage.at + FIRST_WAIT)
+        stage.wake(stage.at + FIRST_BACKOFF)
         stage.grant(0)
     assert stage.end is not None
     assert stage.end.outcome.startswith("failed: ")
@@ -555,7 +580,7 @@ def test_a_run_that_never_ran_is_tried_again_after_a_while_and_then_given_up() -
     job = JobId("2")
     stage.exit(job, None, RunState.LOST)
     assert job not in stage.live
-    stage.wake(stage.agency.next_wake)
+    stage.wake(stage.session.next_wake)
     stage.grant(5)
     stage.exit(job, None, RunState.LOST)
     assert [each.failed for each in stage.reached] == ["boom"]
@@ -575,8 +600,8 @@ def test_a_job_that_runs_for_too_long_is_ended() -> None:
     stage = Stage(max_runtime=100.0, retries=5)
     stage.grant(0)
     (job,) = stage.running()
-    assert stage.agency.next_wake == pytest.approx(100.0, abs=1.0)
-    stage.wake(stage.agency.next_wake)
+    assert stage.session.next_wake == pytest.approx(100.0, abs=1.0)
+    stage.wake(stage.session.next_wake)
     assert stage.stopped
     assert "max_runtime" in stage.reached[0].failed
     assert stage.reached[0].job == job
@@ -591,11 +616,11 @@ def test_time_counts_over_moves_and_over_restarts_of_the_agent() -> None:
     stage.exit(job, 75)
     stage.at = 50.0
     stage.grant(1)
-    assert stage.agency.next_wake == pytest.approx(120.0, abs=1.0), "30 s are spent, at 50 s"
+    assert stage.session.next_wake == pytest.approx(120.0, abs=1.0), "30 s are spent, at 50 s"
     stage.past = (JobPast(job, 40.0, 0),)
     stage.at = 60.0
     stage.begin()
-    assert stage.agency.next_wake == pytest.approx(120.0, abs=1.0), "40 s are spent, at 60 s"
+    assert stage.session.next_wake == pytest.approx(120.0, abs=1.0), "40 s are spent, at 60 s"
 
 
 def test_failures_count_over_restarts_of_the_agent() -> None:
@@ -616,7 +641,7 @@ def test_a_refused_run_is_asked_for_again_after_a_while() -> None:
     key = stage.live.pop(job).key
     stage.hear(RefusalNews(key, "it does not hold these GPUs"))
     asked = len(stage.asked)
-    stage.wake(stage.agency.next_wake)
+    stage.wake(stage.session.next_wake)
     stage.grant(7)
     assert len(stage.asked) > asked
     assert stage.asked[-1].key != key
@@ -710,7 +735,7 @@ def test_nothing_is_said_once_the_app_is_over() -> None:
     stage.grant(0)
     stage.hear(OverNews("cancelled"))
     assert stage.grant(1) == []
-    assert stage.agency.over
+    assert stage.session.over
 
 
 def moves(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float | None, float | None]]:
@@ -800,7 +825,7 @@ def test_a_job_that_waited_for_one_machine_asks_for_another_after_a_while() -> N
     stage.hear(RefusalNews(stage.asked[-1].key, "why", home=TOPOLOGY.machines[0].name))
     stage.grant(14)
     assert len(stage.asked) == 1
-    stage.wake(stage.agency.next_wake)
+    stage.wake(stage.session.next_wake)
     stage.grant(13)
     assert stage.asked[-1].gpus == (13,)
 
@@ -821,20 +846,10 @@ def test_jobs_that_run_on_are_not_moved_where_one_could_not() -> None:
     assert all(said.job != stays for said in stage.asked[count:]), "its checkpoints are elsewhere"
 
 
-def _listened(stage: Stage) -> list[float]:
-    """How far its one job is, as the agent is told from now on."""
-    told: list[float] = []
-    core = stage.agency._agent
-    assert core is not None
-    handle = core.handle
-
-    def listen(event: Any) -> Any:
-        if isinstance(event, Progressed):
-            told.append(event.iterations[0][1])
-        return handle(event)
-
-    core.handle = listen  # type: ignore[method-assign]
-    return told
+def _progress(stage: Stage) -> float:
+    """How far the one job is, as its agent was last told."""
+    told = [event for event in stage.events if isinstance(event, Progressed)]
+    return told[-1].iterations[0][1]
 
 
 ONE_LONG_JOB: dict[str, Any] = {
@@ -848,9 +863,8 @@ def test_an_agent_reckons_how_far_jobs_are_that_report_rarely() -> None:
     stage = Stage(**ONE_LONG_JOB)
     stage.grant(0, 1)
     (run,) = stage.live.values()
-    told = _listened(stage)
     # People's clocks are an hour ahead, and the second point was 30 s on its way.
-    stage.agency.behind = -3600.0
+    stage.session.set_clock_offset(-3600.0)
     for at, time, iteration in ((100.0, 3700.0, 100.0), (230.0, 3800.0, 200.0)):
         stage.at = at
         point = Point(iteration, time, (("loss", 1.0),))
@@ -858,44 +872,41 @@ def test_an_agent_reckons_how_far_jobs_are_that_report_rarely() -> None:
     stage.at = 260.0
     stage.grant(1, 2)
     # One GPU, an iteration a second: it was at 200 a minute ago.
-    assert told[-1] == pytest.approx(260.0, abs=0.1)
+    assert _progress(stage) == pytest.approx(260.0, abs=0.1)
     stage.at = 10_000.0
     stage.grant(2, 3)
     # So long it never was silent: something is wrong with it.
-    assert told[-1] == pytest.approx(500.0, abs=0.1)
+    assert _progress(stage) == pytest.approx(500.0, abs=0.1)
 
 
 def test_a_job_that_has_not_reported_yet_is_reckoned_to_train_after_its_start() -> None:
     stage = Stage(**ONE_LONG_JOB)
     stage.grant(0, 1)
     (run,) = stage.live.values()
-    core = stage.agency._agent
-    assert core is not None
+    core = stage.agents[-1]
     assert core.start_seconds > 1.0
-    told = _listened(stage)
     stage.hear(replace(run, state=RunState.RUNNING))
 
     def after(seconds: float, gpu: int) -> float:
         stage.at = seconds
         stage.grant(gpu, gpu + 1)
-        return told[-1]
+        return _progress(stage)
 
     assert after(core.start_seconds - 1.0, 1) == 0.0
     assert after(core.start_seconds + 20.0, 2) == pytest.approx(20.0, abs=0.1)
     # By then it should have said something.
-    assert after(core.start_seconds + 500.0, 3) == pytest.approx(NEW)
+    assert after(core.start_seconds + 500.0, 3) == pytest.approx(FIRST_SILENCE)
 
 
 def test_a_job_that_has_reported_once_is_reckoned_to_train_on_for_a_while() -> None:
     stage = Stage(**ONE_LONG_JOB)
     stage.grant(0, 1)
     (run,) = stage.live.values()
-    told = _listened(stage)
     stage.at = 50.0
     stage.hear(PointsNews(run.run, run.job, 1, (Point(10.0, None, (("loss", 1.0),)),)))
     stage.at = 70.0
     stage.grant(1, 2)
-    assert told[-1] == pytest.approx(30.0, abs=0.1)
+    assert _progress(stage) == pytest.approx(30.0, abs=0.1)
     stage.at = 1000.0
     stage.grant(2, 3)
-    assert told[-1] == pytest.approx(10.0 + NEW)
+    assert _progress(stage) == pytest.approx(10.0 + FIRST_SILENCE)

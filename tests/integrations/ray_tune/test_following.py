@@ -1,11 +1,11 @@
-"""An agency whose trials somebody else decides about: parked, brought back, concluded."""
+"""An session whose trials somebody else decides about: parked, brought back, concluded."""
 
 from typing import Any, cast
 
 import pytest
 
 from themis.agent_host.own_tuner import ServiceAddress
-from themis.agent_host.session.session import Agency
+from themis.agent_host.session.session import AgentSession
 from themis.apps import parse_app, plan_app
 from themis.client import Client
 from themis.config.secret import Secret
@@ -50,36 +50,33 @@ def jobs(*names: str) -> frozenset[JobId]:
 
 
 class Played:
-    """A service that grants and runs, and an agency with a mirror."""
+    """A service that grants and runs, and an session with a mirror."""
 
     def __init__(self, **change: Any) -> None:
         self.written = parse_app(APP | change)
         self.plan = plan_app(self.written, AppId("tuned"), OwnerId("ann"), seed=1)
         self.at = 0.0
         self.mirror = Mirror(lambda job: {"trial": job, "lr": 0.1})
-        self.agency = self.make()
+        self.session = self.make()
         self.runs: dict[JobId, RunSaid] = {}
         self.stopped: list[str] = []
         self.released: list[int] = []
         self.said: list[Said] = []
         self.leases: dict[int, Lease] = {}
 
-    def make(self) -> Agency:
-        drawn = {trial.job: trial.params or {} for trial in self.plan.trials}
-        return Agency(
+    def make(self) -> AgentSession:
+        return AgentSession(
             self.written,
             self.plan,
             session="s",
-            make_tuner=lambda spec: self.mirror.enter(spec, drawn),
-            choose=lambda job: self.mirror.suggested(job, drawn[job]),
-            choose_all=True,
+            own_tuner=self.mirror,
         )
 
     def begin(self) -> None:
         targets = tuple((job.id, 20.0) for job in self.plan.spec.jobs)
         leases, topology = tuple(self.leases.values()), preset("demo16")
         standing = AgentStart(self.plan.spec, topology, leases, (), 0, (), targets=targets)
-        self.take(self.agency.hear(self.at, standing))
+        self.take(self.session.hear(self.at, standing))
 
     def take(self, said: list[Said]) -> None:
         self.said += said
@@ -98,14 +95,14 @@ class Played:
             for gpu in gpus
         ]
         self.leases |= {lease.gpu: lease for lease in made}
-        self.take(self.agency.hear(self.at, LeaseNews(granted=tuple(made))))
+        self.take(self.session.hear(self.at, LeaseNews(granted=tuple(made))))
 
     def park(self, *names: str) -> None:
-        self.take(self.agency.park(self.at, jobs(*names)))
+        self.take(self.session.park(self.at, jobs(*names)))
 
     def conclude(self, job: str, iterations: float, metric: float | None) -> None:
         self.mirror.concluded.add(job)
-        self.take(self.agency.conclude(self.at, JobId(job), iterations, metric))
+        self.take(self.session.conclude(self.at, JobId(job), iterations, metric))
 
     def of(self, kind: type) -> list[Any]:
         return [each for each in self.said if isinstance(each, kind)]
@@ -157,10 +154,10 @@ def test_one_that_failed_to_start_is_not_brought_back_while_it_is_parked() -> No
     (job,) = played.runs
     run = played.runs.pop(job)
     lost = RunNews(1, job, run.gpus, run.key, RunState.LOST, None, 0.0, "no such node")
-    played.take(played.agency.hear(played.at, lost))
+    played.take(played.session.hear(played.at, lost))
     played.park(job)
     before = len(played.of(RunSaid))
-    played.take(played.agency.wake(played.at + 60.0))
+    played.take(played.session.wake(played.at + 60.0))
     played.grant(1, 2, 3)
     assert job not in [each.job for each in played.of(RunSaid)[before:]]
     played.park()
@@ -206,7 +203,7 @@ def test_who_could_not_be_started_is_known() -> None:
     (job,) = played.runs
     run = played.runs.pop(job)
     failed = RunNews(1, job, run.gpus, run.key, RunState.EXITED, 1, 0.0, "no module named ray")
-    played.take(played.agency.hear(played.at, failed))
+    played.take(played.session.hear(played.at, failed))
     assert played.mirror.given_up == {job}
 
 

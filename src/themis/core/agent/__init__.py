@@ -5,9 +5,9 @@ commands = agent.handle(Asked(at=0.0, offer=offer, topology=topology))
 """
 
 from themis.core.agent import commands, events
-from themis.core.agent.agent import Agent
+from themis.core.agent.agent import Agent, MakeAgent
 from themis.core.agent.bidder import AppBidder, BidContext
-from themis.core.agent.job_assignment import JobNeed, assign
+from themis.core.agent.job_assignment import JobNeed, Placement, assign
 from themis.core.agent.profiler import Profiler
 
 __all__ = [
@@ -15,6 +15,8 @@ __all__ = [
     "AppBidder",
     "BidContext",
     "JobNeed",
+    "MakeAgent",
+    "Placement",
     "Profiler",
     "assign",
     "commands",

@@ -7,7 +7,7 @@ agent.handle(LeasesChanged(at=0.0, topology=topology, granted=leases))   # [Star
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from themis.core.agent import commands as cmd
 from themis.core.agent import events as ev
@@ -558,6 +558,22 @@ class Agent:
         for name, job in self._jobs.items():
             rest = max(rest, job.work / max(1, len(self._placement.get(name, ()))))
         return rest
+
+
+class MakeAgent(Protocol):
+    """Makes the agent of an app: `Agent` itself, or one that is recorded."""
+
+    def __call__(
+        self,
+        spec: AppSpec,
+        tuner: Tuner,
+        *,
+        sticky: bool = True,
+        restart_in_bids: bool = True,
+        in_bids: Callable[[BidContext], BidContext] | None = None,
+        profiler: Profiler | None = None,
+    ) -> Agent:
+        """An agent that knows nothing yet."""
 
 
 def _same(gang: tuple[GpuId, ...], other: tuple[GpuId, ...]) -> bool:
