@@ -24,7 +24,7 @@ import themis
 from tests.support.load_clients import AgentPlan, NodePlan, Plan
 from tests.support.scripted_world import simple_app
 from themis.agent_host.session_client import AgentLink
-from themis.config.keys import Address
+from themis.config.addresses import Address
 from themis.core.arbiter import Settings
 from themis.core.arbiter.commands import RecordRound, Refuse
 from themis.core.arbiter.events import AppArrived, MachineJoined

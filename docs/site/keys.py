@@ -4,7 +4,7 @@ from typing import Any
 
 from themis.apps import app_schema
 from themis.config.keys import KEYS, Key
-from themis.config.parsing import plain
+from themis.config.value_types import plain
 
 
 def app_keys() -> str:

@@ -100,7 +100,8 @@ def test_a_service_that_cannot_start_leaves_nothing_behind(
 def test_a_file_whose_keys_do_not_tell_can_be_called_a_service(cli: Cli, tmp_path: Path) -> None:
     file = written(tmp_path / "themis.yaml", "polcy: fifo\n")
     assert "key in document" in cli("config", "check", file).err
-    assert "key of a service" in cli("config", "check", "--kind", "service", file).err
+    found = cli("config", "check", "--kind", "service", file)
+    assert "key in the service's configuration" in found.err
     empty = written(tmp_path / "empty.yaml", "")
     assert cli("config", "check", "--kind", "service", empty).code == 0
 

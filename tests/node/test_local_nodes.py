@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from themis.config.keys import Address, NodeConfig, ServiceConfig, Tls
+from themis.config.addresses import Address
+from themis.config.keys import NodeConfig, ServiceConfig, Tls
 from themis.config.loader import examine
 from themis.core.model import Machine
 from themis.errors import ConfigError

@@ -27,7 +27,7 @@ import pytest
 from tests.support.grpc_service import QUICK, open_world, until
 from tests.support.scripted_world import simple_app
 from themis.agent_host.session_client import AgentLink
-from themis.config.keys import Address
+from themis.config.addresses import Address
 from themis.core.model import AppId, Bid, GpuId, JobId, Lease
 from themis.engines.supervisor import processes
 from themis.protocol.agent_messages import (

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from themis.config.keys import Address, NodeConfig, Ray, Retention, ServiceConfig, Tls
+from themis.config.addresses import Address
+from themis.config.keys import NodeConfig, Ray, Retention, ServiceConfig, Tls
 from themis.engines.ray.driver_client import ray_version
 from themis.engines.slurm.commands import NEEDED
 from themis.errors import ConfigError, ThemisError, UnavailableError

@@ -17,7 +17,8 @@ from google.protobuf.message import Message
 from tests.support.grpc_service import WALL, World, open_world, until
 from tests.support.scripted_world import simple_app
 from themis.agent_host.session_client import AgentLink
-from themis.config.keys import Address, CallerLimits, Tls, is_loopback
+from themis.config.addresses import Address, is_loopback
+from themis.config.keys import CallerLimits, Tls
 from themis.core.arbiter import Settings
 from themis.core.model import AppId, JobId, Machine, Topology
 from themis.errors import (

@@ -21,7 +21,8 @@ from typing import Any, TypeVar
 
 from tests.support.http_service import Desk, desk_of
 from tests.support.requirements import missing, require_tool
-from themis.config.keys import Address, CallerLimits, Tls
+from themis.config.addresses import Address
+from themis.config.keys import CallerLimits, Tls
 from themis.core.model import Machine
 from themis.service.http.app import make_app
 from themis.service.http.connection_limits import Guard

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from themis.config.keys import Address
+from themis.config.addresses import Address
 from themis.core.arbiter import Settings
 from themis.core.auction import Problem, Solution, solver
 from themis.core.policies import policy

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from themis.config.keys import Address
+from themis.config.addresses import Address
 from themis.core.auction.problem import MAX_ROWS
 from themis.core.model import Machine
 from themis.errors import LimitError, ThemisError, UnavailableError

@@ -27,7 +27,7 @@ import yaml
 from tests.support.gpu_share_audit import TRAIN, Line, audit, read_lines, starts
 from tests.support.toy_agent import ToyAgent
 from themis.client import Client
-from themis.config.keys import Address, is_loopback
+from themis.config.addresses import Address, is_loopback
 from themis.core.model import AppSpec
 from themis.engines.supervisor import processes
 from themis.errors import InvariantError, ThemisError

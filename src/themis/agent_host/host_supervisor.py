@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from themis.config.keys import Address, ServiceConfig
+from themis.config.addresses import Address
+from themis.config.keys import ServiceConfig
 from themis.core.model import OwnerId
 from themis.errors import ThemisError
 from themis.security.token_files import write_secret

@@ -252,11 +252,10 @@ class ServiceAddress:
             ConfigError: There is no such address.
             UnavailableError: The service does not answer.
         """
-        from themis.config.keys import KEYS  # noqa: PLC0415 - slow to import
-        from themis.config.parsing import check_value  # noqa: PLC0415 - see above
+        from themis.config.addresses import check_address  # noqa: PLC0415 - see above
         from themis.rpc.client import Connection, Credentials  # noqa: PLC0415 - see above
 
-        address = check_value(KEYS["node.server"], self.agents or self._told())
+        address = check_address(self.agents or self._told(), "node.server")
         connection = Connection(address, Credentials(ca=self.ca, token=self.token))
         connection.check()
         return connection

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 from themis.agent_host.host import AgentHost
-from themis.config.keys import KEYS
-from themis.config.parsing import check_value
+from themis.config.addresses import check_address
 from themis.ops.log_format import start_logging
 from themis.rpc.client import Connection, Credentials, HostClient
 
@@ -21,7 +20,7 @@ async def run_host(server: str, token_file: Path, log_level: str, log_format: st
         ConfigError: The address, or a file, cannot be.
     """
     start_logging(log_level, log_format)
-    address = check_value(KEYS["node.server"], server)
+    address = check_address(server, "node.server")
     connection = Connection(address, Credentials(token_file=token_file))
     connection.check()
     host = asyncio.create_task(AgentHost(lambda: HostClient(connection), random.Random()).run())

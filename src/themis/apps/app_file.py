@@ -28,6 +28,7 @@ from themis.recording.validation import (
     KNOWN_KEYS,
     NAME,
     Checked,
+    Help,
     Validator,
     count,
     period,
@@ -182,8 +183,8 @@ class Search:
 
     __pydantic_config__ = KNOWN_KEYS
 
-    method: Annotated[Method, Field(description="How trials are chosen.")] = Method.RANDOM
-    n: Annotated[int, count(1, 10_000), Field(description="How many trials.")] = 0
+    method: Annotated[Method, Help("How trials are chosen.")] = Method.RANDOM
+    n: Annotated[int, count(1, 10_000), Help("How many trials.")] = 0
     """Zero where the rest says how many."""
     params: Annotated[
         Mapping[Annotated[str, PARAMETER_NAME], Annotated[Parameter, PARAMETER]],
@@ -191,7 +192,7 @@ class Search:
         PlainSerializer(
             lambda space: {name: plain_parameter(each) for name, each in space.items()}
         ),
-        Field(description="The values that each parameter may take."),
+        Help("The values that each parameter may take."),
     ]
 
 
@@ -202,15 +203,13 @@ class StopConditions:
     __pydantic_config__ = KNOWN_KEYS
 
     method: Annotated[
-        StopRule,
-        BeforeValidator(_null_is_none),
-        Field(description="The rule that stops trials early."),
+        StopRule, BeforeValidator(_null_is_none), Help("The rule that stops trials early.")
     ] = StopRule.NONE
     max_iterations: Annotated[
-        int, count(1, 10**12), Field(description="Of a job that is never stopped early.")
+        int, count(1, 10**12), Help("Of a job that is never stopped early.")
     ] = 0
     """Zero for jobs that count none."""
-    eta: Annotated[int, count(2, 100), Field(description="One trial in `eta` goes on.")] = 2
+    eta: Annotated[int, count(2, 100), Help("One trial in `eta` goes on.")] = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,21 +221,19 @@ class MetricSpec:
     name: Annotated[
         str,
         Checked(_metric_name, {"type": "string", "minLength": 1, "maxLength": 64}),
-        Field(description="Its name where it is read from."),
+        Help("Its name where it is read from."),
     ] = "loss"
-    goal: Annotated[Goal, Field(description="Which way is better.")] = Goal.MINIMIZE
-    source: Annotated[MetricSource, Field(description="Where it is read from.")] = (
-        MetricSource.JSONL
-    )
+    goal: Annotated[Goal, Help("Which way is better.")] = Goal.MINIMIZE
+    source: Annotated[MetricSource, Help("Where it is read from.")] = MetricSource.JSONL
     path: Annotated[
         str,
         Checked(_metric_path, {"type": "string"}),
-        Field(description="For tensorboard: the folder of event files, in the checkpoint folder."),
+        Help("For tensorboard: the folder of event files, in the checkpoint folder."),
     ] = ""
     pattern: Annotated[
         str,
         Checked(_metric_pattern, {"type": "string"}),
-        Field(description="For regex: RE2 over the job's log, with groups `it` and the metric."),
+        Help("For regex: RE2 over the job's log, with groups `it` and the metric."),
     ] = ""
 
 
@@ -246,17 +243,13 @@ class Gpus:
 
     __pydantic_config__ = KNOWN_KEYS
 
-    per_job_max: Annotated[
-        int, count(1, 100_000), Field(description="The most GPUs that a job can use.")
-    ] = 1
-    per_job_min: Annotated[
-        int, count(1, 100_000), Field(description="The fewest GPUs that a job runs on.")
-    ] = 1
-    model: Annotated[str, NAME, Field(description="The GPU model that it needs.")] = "any"
+    per_job_max: Annotated[int, count(1, 100_000), Help("The most GPUs that a job can use.")] = 1
+    per_job_min: Annotated[int, count(1, 100_000), Help("The fewest GPUs that a job runs on.")] = 1
+    model: Annotated[str, NAME, Help("The GPU model that it needs.")] = "any"
     memory: Annotated[
         float,
         Checked(_memory, {"type": ["number", "string"]}),
-        Field(description="The memory that each GPU must have: 16G."),
+        Help("The memory that each GPU must have: 16G."),
     ] = 0.0
     """Gigabytes."""
 
@@ -270,18 +263,16 @@ class CheckpointRules:
     every: Annotated[
         float,
         period(1.0),
-        Field(description="The period of checkpoints: the job gets it as THEMIS_CHECKPOINT_EVERY."),
+        Help("The period of checkpoints: the job gets it as THEMIS_CHECKPOINT_EVERY."),
     ] = 0.0
     """Zero leaves it to the job."""
     grace: Annotated[
         float,
         period(1.0, LONGEST_GRACE),
-        Field(description="How long a job may take to save when it loses its GPUs; at most 1h."),
+        Help("How long a job may take to save when it loses its GPUs; at most 1h."),
     ] = 60.0
-    save: Annotated[float, _TIME, Field(description="How long saving takes.")] = 7.5
-    restart: Annotated[
-        float, _TIME, Field(description="How long a start takes until the job trains.")
-    ] = 35.0
+    save: Annotated[float, _TIME, Help("How long saving takes.")] = 7.5
+    restart: Annotated[float, _TIME, Help("How long a start takes until the job trains.")] = 35.0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -290,73 +281,56 @@ class AppFile:
 
     __pydantic_config__ = KNOWN_KEYS
 
-    name: Annotated[str, NAME, Field(description="The app's name.")]
+    name: Annotated[str, NAME, Help("The app's name.")]
     command: Annotated[
         tuple[Annotated[str, _ARGUMENT], ...],
         Field(min_length=1, max_length=MOST_ARGUMENTS),
         BeforeValidator(_as_written),
         AfterValidator(_with_program),
-        Field(description="The command of each job, as a list; {lr} stands for the parameter lr."),
+        Help("The command of each job, as a list; {lr} stands for the parameter lr."),
     ]
     workdir: Annotated[
-        str,
-        _TEXT,
-        Field(description="The folder where it runs, on every machine; by default that of submit."),
+        str, _TEXT, Help("The folder where it runs, on every machine; by default that of submit.")
     ] = ""
     env: Annotated[
         Mapping[Annotated[str, _VARIABLE_NAME], Annotated[str, _VARIABLE_VALUE]],
         Field(max_length=MOST_VARIABLES),
         BeforeValidator(_as_written),
-        Field(description="Variables of its environment. Never shown or logged."),
+        Help("Variables of its environment. Never shown or logged."),
     ] = field(default_factory=dict)
     search: Annotated[
-        Search | None, Field(description="Which trials there are. Without it there is one job.")
+        Search | None, Help("Which trials there are. Without it there is one job.")
     ] = None
-    stop: Annotated[
-        StopConditions, Field(description="How far trials train, and which of them go on.")
-    ] = field(default=StopConditions())
+    stop: Annotated[StopConditions, Help("How far trials train, and which of them go on.")] = field(
+        default=StopConditions()
+    )
     tuner: Annotated[
-        Minder,
-        Field(
-            description="Decides within the limits of `stop`: the service, or a process of yours."
-        ),
+        Minder, Help("Decides within the limits of `stop`: the service, or a process of yours.")
     ] = Minder.SERVICE
     metric: Annotated[
-        MetricSpec,
-        Field(description="The metric that trials are compared by, and where it is read from."),
+        MetricSpec, Help("The metric that trials are compared by, and where it is read from.")
     ] = field(default=MetricSpec())
-    gpus: Annotated[Gpus, Field(description="The GPUs that a job can use.")] = field(default=Gpus())
+    gpus: Annotated[Gpus, Help("The GPUs that a job can use.")] = field(default=Gpus())
     iteration_seconds: Annotated[
-        float, _SECONDS, Field(description="How long an iteration takes on one GPU, if you know.")
+        float, _SECONDS, Help("How long an iteration takes on one GPU, if you know.")
     ] = 0.0
     duration: Annotated[
         float,
         _TIME,
-        Field(
-            description="How long a job that counts no iterations takes on one GPU, if you know."
-        ),
+        Help("How long a job that counts no iterations takes on one GPU, if you know."),
     ] = 0.0
     model: Annotated[
         str,
         _MODEL,
-        Field(
-            description="A known model that yours is like: "
-            "how much it dislikes distance between GPUs."
-        ),
+        Help("A known model that yours is like: how much it dislikes distance between GPUs."),
     ] = ""
-    checkpoint: Annotated[CheckpointRules, Field(description="How jobs save.")] = field(
+    checkpoint: Annotated[CheckpointRules, Help("How jobs save.")] = field(
         default=CheckpointRules()
     )
-    retries: Annotated[
-        int, count(0, 1000), Field(description="How often a job that fails is tried again.")
-    ] = 3
-    max_runtime: Annotated[
-        float, period(1.0), Field(description="How long a job may run in all.")
-    ] = 0.0
+    retries: Annotated[int, count(0, 1000), Help("How often a job that fails is tried again.")] = 3
+    max_runtime: Annotated[float, period(1.0), Help("How long a job may run in all.")] = 0.0
     """Zero for no limit."""
-    weight: Annotated[float, _WEIGHT, Field(description="The app's share, within its owner's.")] = (
-        1.0
-    )
+    weight: Annotated[float, _WEIGHT, Help("The app's share, within its owner's.")] = 1.0
 
     def __repr__(self) -> str:
         # The environment may hold secrets.

@@ -158,7 +158,7 @@ def schema_command(
     from json import dumps  # noqa: PLC0415 - a flag of other commands has this name
 
     from themis.apps import app_schema  # noqa: PLC0415 - for a quick --help
-    from themis.config.config_schema import service_schema  # noqa: PLC0415 - see above
+    from themis.config.keys import service_schema  # noqa: PLC0415 - see above
 
     sys.stdout.write(dumps(app_schema() if of_app else service_schema(), indent=2) + "\n")
 
@@ -177,7 +177,7 @@ def _no_file() -> str:
 
 def _running(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The keys of a service that runs."""
-    from themis.config.loader import MAPPINGS  # noqa: PLC0415 - late, for a quick --help
+    from themis.config.keys import MAPPINGS  # noqa: PLC0415 - late, for a quick --help
 
     rows: list[dict[str, Any]] = []
     for key, told in answer.items():
@@ -193,20 +193,12 @@ def _running(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _rows(loaded: Loaded) -> list[dict[str, Any]]:
-    from themis.config.keys import KEYS, value_of  # noqa: PLC0415 - late, for a quick --help
-    from themis.config.loader import MAPPINGS  # noqa: PLC0415 - see above
-    from themis.config.parsing import plain  # noqa: PLC0415 - see above
+    from themis.config.keys import values_of  # noqa: PLC0415 - late, for a quick --help
+    from themis.config.value_types import plain  # noqa: PLC0415 - see above
 
-    values: dict[str, Any] = {}
-    for name in KEYS:
-        value = value_of(loaded.config, name)
-        if name in MAPPINGS:
-            values |= {f"{name}.{key}": item for key, item in value.items()}
-        else:
-            values[name] = value
     return [
         {"key": key, "value": plain(value), "origin": str(loaded.origins[key])}
-        for key, value in values.items()
+        for key, value in values_of(loaded.config).items()
     ]
 
 

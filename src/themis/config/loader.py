@@ -13,23 +13,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from themis.config.keys import KEYS, SECTIONS, Key, ServiceConfig, config_from
-from themis.config.parsing import check_value, entry_from_text, from_text, has_password, shown_value
+from themis.config.keys import KEYS, MAPPINGS, SECTIONS, VALIDATOR, Key, ServiceConfig
+from themis.config.value_types import MAX_TEXT, has_password, shown_value
 from themis.core.arbiter import SETTING_NAMES, Inputs, Settings
 from themis.core.auction.solvers.registry import solver
 from themis.core.policies import policy, policy_class, policy_options
 from themis.core.steward.state import HEARTBEATS
 from themis.errors import ConfigError, UnwantedKeyError, unknown_name
+from themis.recording.validation import Mistake, line_of
 from themis.recording.written_settings import settings_for
-from themis.recording.yaml_documents import FilePosition, read_document
+from themis.recording.written_values import parse_value
+from themis.recording.yaml_documents import FilePosition, Steps, read_document, shown
 from themis.security.bind_address import check_bind
 from themis.security.token_files import state_folder
 
-MAPPINGS = ("set", "accounts")
-"""Keys with entries of which each may come from somewhere else."""
-
-
-_FOR_CALLERS = frozenset({"THEMIS_CA", "THEMIS_SERVER", "THEMIS_TOKEN_FILE"})
+_CALLER_VARIABLES = frozenset({"THEMIS_CA", "THEMIS_SERVER", "THEMIS_TOKEN_FILE"})
 """Variables of commands that call a service."""
 
 
@@ -58,7 +56,7 @@ class Loaded:
     settings: Settings = field(default_factory=Settings)
     policy_options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    """What is no mistake, but may be a slip."""
+    """Warnings: what is no mistake, but may be a slip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,24 +65,6 @@ class Examined:
 
     loaded: Loaded | None
     mistakes: tuple[ConfigError, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """A value as somebody wrote it."""
-
-    value: object
-    origin: ValueOrigin
-    folder: Path
-    place: FilePosition | None = None
-
-    def blame(self, error: ConfigError) -> ConfigError:
-        """The error with the place of this value."""
-        if self.place is not None:
-            return type(error)(
-                error.key, self.place.written(error.given), error.allowed, self.place.where
-            )
-        return type(error)(error.key, error.given, error.allowed, str(self.origin))
 
 
 def load(
@@ -119,60 +99,217 @@ def examine(
     root: bool = False,
 ) -> Examined:
     """The configuration, or all mistakes in it, those of the file in the order of their lines."""
-    mistakes: list[ConfigError] = []
-    given: dict[str, _Given] = {}
+    environ = environ or {}
+    sources = _Sources()
     # Later ones win.
     if file is not None:
-        given |= _from_file(file, mistakes)
-    given |= _from_environment(environ or {}, mistakes)
-    given |= _from_flags(flags or {}, mistakes)
-    values: dict[str, Any] = {}
-    for name, item in given.items():
-        try:
-            values[name] = _checked(name, item)
-        except ConfigError as error:
-            mistakes.append(item.blame(error))
-    notes = tuple(_slips(environ or {}))
-    wrong = {mistake.key for mistake in mistakes} | (given.keys() - values.keys())
-    values.setdefault("state_dir", state_folder(environ or {}, root=root))
-    values.setdefault("store", f"sqlite:///{values['state_dir']}/themis.db")
-    config = config_from(_merged(values))
+        sources.read_file(file)
+    sources.read_environment(environ)
+    sources.read_flags(flags or {})
+    sources.data.setdefault("state_dir", str(state_folder(environ, root=root)))
+    config, mistakes = sources.config()
+    wrong = {mistake.key.partition(".")[0] for mistake in mistakes}
     for needs, check in _CHECKS:
         # What depends on a value that is wrong itself can only be misleading.
-        if not any(name.partition(".")[0] in needs for name in wrong):
-            mistakes += [_blamed(error, given) for error in check(config, given)]
+        if not needs & wrong:
+            mistakes += [sources.blamed(error) for error in check(config, sources.given)]
     if mistakes:
-        return Examined(None, tuple(sorted(mistakes, key=_line)))
+        return Examined(None, tuple(sorted(mistakes, key=line_of)))
     options, settings = _decided(config)
-    origins = {name: DEFAULT for name in KEYS if name not in MAPPINGS}
-    origins |= {name: item.origin for name, item in given.items()}
-    return Examined(Loaded(config, origins, settings, options, notes))
+    notes = tuple(_slips(environ))
+    return Examined(Loaded(config, sources.origins(), settings, options, notes))
 
 
-def _merged(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values by key, those of mappings put together."""
-    merged = {name: value for name, value in values.items() if name in KEYS}
-    for name in MAPPINGS:
-        prefix = f"{name}."
-        merged[name] = {
-            key.removeprefix(prefix): value
-            for key, value in values.items()
-            if key.startswith(prefix)
-        }
-    return merged
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A value as it was given, and where."""
+
+    value: object
+    origin: ValueOrigin
+    steps: Steps
+    place: FilePosition | None = None
+
+    def error(self, mistake: Mistake) -> ConfigError:
+        """The error of a mistake in this value."""
+        key, allowed, given = mistake.key, mistake.allowed, mistake.given
+        if isinstance(self.value, str) and mistake.steps in _PATHS:
+            given = shown(self.value)  # The document has it below the folder of its file.
+        if self.place is None:
+            return ConfigError(key, given, allowed, str(self.origin))
+        at = self.place.at(*mistake.steps[len(self.steps) :])
+        return ConfigError(key, at.written(given), allowed, at.where)
+
+    def blame(self, error: ConfigError) -> ConfigError:
+        """The error with the place of this value."""
+        given = error.given if self.place is None else self.place.written(error.given)
+        return type(error)(error.key, given, error.allowed, str(self.origin))
+
+
+_PATHS = {tuple(name.split(".")) for name, key in KEYS.items() if key.metavar == "PATH"}
+
+
+class _Sources:
+    """The values of file, environment and flags, put together as one document."""
+
+    def __init__(self) -> None:
+        self.data: dict[Any, Any] = {}
+        self.given: dict[Steps, _Given] = {}
+        self._mistakes: list[ConfigError] = []
+
+    def read_file(self, path: Path) -> None:
+        """Take the values of a YAML file."""
+        try:
+            data, place = read_document(path)
+        except ConfigError as error:
+            self._mistakes.append(error)
+            return
+        # A file that says nothing is fine: there are defaults for everything.
+        if data is not None and not isinstance(data, dict):
+            self._mistakes.append(place.error(data, "a mapping of keys to values"))
+        for steps, value in _leaves(data if isinstance(data, dict) else {}):
+            at = place.at(*(step if isinstance(step, str) else str(step) for step in steps))
+            # YAML takes the account 2001:50 for minutes and seconds.
+            account = steps[0] in {"accounts", "job_account"}
+            given = at.number_text(value) if account else value
+            self._put(_Given(given, ValueOrigin("file", at.where), steps, at), path.parent)
+
+    def read_environment(self, environ: Mapping[str, str]) -> None:
+        """Take the values of variables."""
+        for key in KEYS.values():
+            if text := environ.get(key.variable):
+                self._put_text(key, text, ValueOrigin("environment", key.variable))
+        for variable, text in sorted(environ.items()):
+            name = variable.removeprefix("THEMIS_SET_").lower()
+            if variable.startswith("THEMIS_SET_") and name:
+                origin = ValueOrigin("environment", variable)
+                self._put(_Given(parse_value(text[:MAX_TEXT]), origin, ("set", name)))
+
+    def read_flags(self, flags: Mapping[str, object]) -> None:
+        """Take the values of flags, by key."""
+        for name, value in flags.items():
+            if name not in KEYS:
+                self._put(_Given(value, ValueOrigin("flag", f"--{name}"), (name,)))
+                continue
+            key = KEYS[name]
+            origin = ValueOrigin("flag", key.flag)
+            if has_password(value):
+                allowed = "a URL without a password: others on this machine can read command lines"
+                self._mistakes.append(ConfigError(name, "a password", allowed, key.flag))
+            elif isinstance(value, list | tuple) and name in MAPPINGS:
+                for item in value:
+                    text = item if isinstance(item, str) else str(shown_value(item))
+                    self._put_text(key, text, origin)
+            elif isinstance(value, Mapping) and name in MAPPINGS:
+                for entry, item in value.items():
+                    self._put(_Given(item, origin, (name, entry)))
+            elif isinstance(value, str):
+                self._put_text(key, value, origin)
+            else:
+                self._put(_Given(value, origin, tuple(name.split("."))))
+
+    def _put_text(self, key: Key, text: str, origin: ValueOrigin) -> None:
+        """Take a value that is a text, where YAML would have a number or a mapping."""
+        if key.name in MAPPINGS:
+            for part in text.split(","):
+                self._put_entry(key, part, origin)
+            return
+        value: object = text
+        if key.name == "hosts":
+            value = text.split(",")
+        elif key.type in {bool, int, float}:
+            value = parse_value(text[:MAX_TEXT])
+        self._put(_Given(value, origin, tuple(key.name.split("."))))
+
+    def _put_entry(self, key: Key, text: str, origin: ValueOrigin) -> None:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if equals and name:
+            item = value if key.name == "accounts" else parse_value(value[:MAX_TEXT])
+            self._put(_Given(item, origin, (key.name, name)))
+        elif text.strip():
+            allowed = "KEY=VALUE, with commas between them"
+            self._mistakes.append(ConfigError(key.name, shown(text), allowed, str(origin)))
+
+    def _put(self, given: _Given, folder: Path = Path()) -> None:
+        self.given[given.steps] = given
+        *above, last = given.steps
+        inner = self.data.setdefault(above[0], {}) if above else self.data
+        if not isinstance(inner, dict):
+            return  # The file has no mapping here, which is the mistake to tell.
+        path = given.steps in _PATHS and isinstance(given.value, str) and given.value
+        # Whole: nodes and jobs work in other folders, and outlive the service.
+        inner[last] = str(folder.absolute() / str(given.value)) if path else given.value
+
+    def config(self) -> tuple[ServiceConfig, list[ConfigError]]:
+        """The configuration, without the values that are wrong, and what is wrong with them."""
+        found = VALIDATOR.examine(self.data)
+        errors = list(self._mistakes)
+        if isinstance(found, list):
+            for mistake in found:
+                errors.append(self._error(mistake))
+                _drop(self.data, mistake.steps)
+            found = VALIDATOR.examine(self.data)
+        config = ServiceConfig() if isinstance(found, list) else found
+        if not config.store:
+            config = replace(config, store=f"sqlite:///{config.state_dir}/themis.db")
+        return config, errors
+
+    def _error(self, mistake: Mistake) -> ConfigError:
+        steps = mistake.steps
+        for known in (steps[:2], steps[:1]):
+            if known in self.given:
+                return self.given[known].error(mistake)
+        return ConfigError(mistake.key, mistake.given, mistake.allowed)
+
+    def blamed(self, error: ConfigError) -> ConfigError:
+        """The error with the place of the key that it is about, as far as that can be told."""
+        names = [error.key, f"set.{error.given}", *(f"set.{word}" for word in error.key.split())]
+        entries = [steps for steps in self.given if steps[:-1] == (error.key,)]
+        for steps in (*(tuple(name.split(".", 1)) for name in names), *entries):
+            if steps in self.given:
+                return self.given[steps].blame(error)
+        return error
+
+    def origins(self) -> dict[str, ValueOrigin]:
+        """Where each value came from."""
+        found = {name: DEFAULT for name in KEYS if name not in MAPPINGS}
+        given = {".".join(map(str, item.steps)): item.origin for item in self.given.values()}
+        return found | given
+
+
+def _leaves(data: Mapping[Any, Any]) -> Iterator[tuple[Steps, Any]]:
+    """The values of a document, with the way to each."""
+    for key, value in data.items():
+        if isinstance(value, dict) and value and key in (*SECTIONS, *MAPPINGS):
+            for inner, item in value.items():
+                yield (key, inner), item
+        else:
+            yield (key,), value
+
+
+def _drop(data: dict[Any, Any], steps: Steps) -> None:
+    """Take a value out of a document."""
+    if not steps:
+        data.clear()
+        return
+    inner = data.get(steps[0]) if len(steps) > 1 else None
+    mapping, step = (inner, steps[1]) if isinstance(inner, dict) else (data, steps[0])
+    # Pydantic names keys that are no texts in its own way.
+    odd = [key for key in mapping if not isinstance(key, str)]
+    for key in [step] if step in mapping else odd:
+        del mapping[key]
 
 
 # Checks of values that have to fit each other. Each yields all that is wrong.
 
 
-def _check_solver(config: ServiceConfig, _: Mapping[str, _Given]) -> Iterator[ConfigError]:
+def _check_solver(config: ServiceConfig, _: Mapping[Steps, _Given]) -> Iterator[ConfigError]:
     try:
         solver(config.solver)
     except ConfigError as error:
         yield error
 
 
-def _check_set(config: ServiceConfig, _: Mapping[str, _Given]) -> Iterator[ConfigError]:
+def _check_set(config: ServiceConfig, _: Mapping[Steps, _Given]) -> Iterator[ConfigError]:
     try:
         known = {*policy_options(policy_class(config.policy)), *SETTING_NAMES}
     except ConfigError as error:
@@ -197,7 +334,7 @@ def _check_set(config: ServiceConfig, _: Mapping[str, _Given]) -> Iterator[Confi
             return
 
 
-def _check_addresses(config: ServiceConfig, _: Mapping[str, _Given]) -> Iterator[ConfigError]:
+def _check_addresses(config: ServiceConfig, _: Mapping[Steps, _Given]) -> Iterator[ConfigError]:
     for key in ("grpc", "http"):
         try:
             check_bind(key, getattr(config, key), config.tls)
@@ -207,9 +344,9 @@ def _check_addresses(config: ServiceConfig, _: Mapping[str, _Given]) -> Iterator
         yield ConfigError("http", str(config.http), "another address than that of grpc")
 
 
-def _check_ttl(config: ServiceConfig, _: Mapping[str, _Given]) -> Iterator[ConfigError]:
+def _check_ttl(config: ServiceConfig, _: Mapping[Steps, _Given]) -> Iterator[ConfigError]:
     try:
-        _, settings = _decided(config)
+        settings = _decided(config)[1]
     except ConfigError:
         return  # It is told by the check of `set`.
     least = HEARTBEATS * settings.heartbeat
@@ -218,11 +355,11 @@ def _check_ttl(config: ServiceConfig, _: Mapping[str, _Given]) -> Iterator[Confi
         yield ConfigError("node_ttl", config.node_ttl, allowed)
 
 
-def _check_accounts(config: ServiceConfig, given: Mapping[str, _Given]) -> Iterator[ConfigError]:
+def _check_accounts(config: ServiceConfig, given: Mapping[Steps, _Given]) -> Iterator[ConfigError]:
     if config.trust_tenants and config.accounts:
         reason = "with trust_tenants all jobs run as job_account: leave one of them out"
         yield UnwantedKeyError("accounts", f"those of {len(config.accounts)} owners", reason)
-    if "job_account" in given and not config.trust_tenants:
+    if ("job_account",) in given and not config.trust_tenants:
         reason = "it is used with trust_tenants only"
         yield UnwantedKeyError("job_account", config.job_account, reason)
 
@@ -240,7 +377,7 @@ def _decided(config: ServiceConfig) -> tuple[dict[str, Any], Settings]:
     return options, settings
 
 
-def _check_tls(config: ServiceConfig, _: Mapping[str, _Given]) -> Iterator[ConfigError]:
+def _check_tls(config: ServiceConfig, _: Mapping[Steps, _Given]) -> Iterator[ConfigError]:
     for name in ("tls", "node"):
         section = getattr(config, name)
         for one, other in (("cert", "key"), ("key", "cert")):
@@ -252,7 +389,7 @@ def _check_tls(config: ServiceConfig, _: Mapping[str, _Given]) -> Iterator[Confi
         yield ConfigError("tls.require_client", True, allowed)
 
 
-_Check = Callable[[ServiceConfig, Mapping[str, _Given]], Iterator[ConfigError]]
+_Check = Callable[[ServiceConfig, Mapping[Steps, _Given]], Iterator[ConfigError]]
 
 _CHECKS: tuple[tuple[frozenset[str], _Check], ...] = (
     (frozenset({"policy", "set"}), _check_set),
@@ -265,149 +402,12 @@ _CHECKS: tuple[tuple[frozenset[str], _Check], ...] = (
 """The checks, and the keys that they depend on."""
 
 
-def _from_file(path: Path, mistakes: list[ConfigError]) -> dict[str, _Given]:
-    given: dict[str, _Given] = {}
-    try:
-        data, place = read_document(path)
-        # A file that says nothing is fine: there are defaults for everything.
-        top = {} if data is None else place.mapped(data, _below("", data, place, mistakes))
-    except ConfigError as error:
-        mistakes.append(error)
-        return given
-    for name, value, at in _leaves(top, place, mistakes):
-        given[name] = _Given(
-            _meant(name, value, at), ValueOrigin("file", at.where), path.parent, at
-        )
-    return given
-
-
-def _meant(name: str, value: object, place: FilePosition) -> object:
-    """The value; of accounts the text, for YAML takes 2001:50 for minutes and seconds."""
-    account = name == "job_account" or name.startswith("accounts.")
-    number = isinstance(value, int) and not isinstance(value, bool)
-    return place.texts.get(place.steps, value) if account and number else value
-
-
-def _leaves(
-    top: Mapping[str, Any], place: FilePosition, mistakes: list[ConfigError]
-) -> Iterator[tuple[str, object, FilePosition]]:
-    for key, value in top.items():
-        at = place.at(key)
-        if key not in SECTIONS and key not in MAPPINGS:
-            if key in KEYS:
-                yield key, value, at
-            continue
-        if not isinstance(value, dict):
-            mistakes.append(at.error(value, "a mapping"))
-            continue
-        known = _below(key, value, at, mistakes) if key in SECTIONS else list(value)
-        for inner in known:
-            if inner in value:
-                if isinstance(inner, str):
-                    yield f"{key}.{inner}", value[inner], at.at(inner)
-                else:
-                    mistakes.append(at.error(inner, "keys that are words"))
-
-
-def _below(
-    section: str, data: object, place: FilePosition, mistakes: list[ConfigError]
-) -> list[Any]:
-    """The keys that may be here; each that may not be becomes a mistake, and passes."""
-    prefix = f"{section}." if section else ""
-    known = [name.removeprefix(prefix) for name in KEYS if name.startswith(prefix)]
-    if not section:
-        known = [*(name for name in known if "." not in name), *SECTIONS]
-    odd = [key for key in data if key not in known] if isinstance(data, dict) else []
-    for key in odd:
-        at = place.at(key if isinstance(key, str | int) else str(key))
-        what = f"key in {section}" if section else "key of a service"
-        mistakes.append(unknown_name(what, str(shown_value(key)), known, at.where))
-    return [*known, *odd] if not section else known
-
-
-def _from_environment(environ: Mapping[str, str], mistakes: list[ConfigError]) -> dict[str, _Given]:
-    given: dict[str, _Given] = {}
-    for key in KEYS.values():
-        text = environ.get(key.variable)
-        if text:
-            origin = ValueOrigin("environment", key.variable)
-            given |= _from_text(key, text, origin, mistakes)
-    for variable, text in sorted(environ.items()):
-        name = variable.removeprefix("THEMIS_SET_").lower()
-        if variable.startswith("THEMIS_SET_") and name:
-            value = entry_from_text(KEYS["set"], text)
-            given[f"set.{name}"] = _Given(value, ValueOrigin("environment", variable), Path())
-    return given
-
-
-def _from_flags(flags: Mapping[str, object], mistakes: list[ConfigError]) -> dict[str, _Given]:
-    given: dict[str, _Given] = {}
-    for name, value in flags.items():
-        if name not in KEYS:
-            mistakes.append(unknown_name("key of a service", name, KEYS))
-            continue
-        key = KEYS[name]
-        origin = ValueOrigin("flag", key.flag)
-        if has_password(value):
-            allowed = "a URL without a password: others on this machine can read command lines"
-            mistakes.append(ConfigError(name, "a password", allowed, key.flag))
-        elif isinstance(value, list | tuple) and name in MAPPINGS:
-            for item in value:
-                text = item if isinstance(item, str) else str(shown_value(item))
-                given |= _from_text(key, text, origin, mistakes)
-        elif isinstance(value, str):
-            given |= _from_text(key, value, origin, mistakes)
-        elif isinstance(value, Mapping) and name in MAPPINGS:
-            entries = {f"{name}.{inner}": item for inner, item in value.items()}
-            given |= {inner: _Given(item, origin, Path()) for inner, item in entries.items()}
-        else:
-            given[name] = _Given(value, origin, Path())
-    return given
-
-
-def _from_text(
-    key: Key, text: str, origin: ValueOrigin, mistakes: list[ConfigError]
-) -> dict[str, _Given]:
-    try:
-        value = from_text(key, text)
-    except ConfigError as error:
-        mistakes.append(ConfigError(error.key, error.given, error.allowed, str(origin)))
-        return {}
-    if key.name in MAPPINGS and isinstance(value, dict):
-        return {f"{key.name}.{name}": _Given(item, origin, Path()) for name, item in value.items()}
-    return {key.name: _Given(value, origin, Path())}
-
-
-def _checked(name: str, item: _Given) -> Any:
-    """The value that is meant, or for an entry of a mapping the entry's."""
-    if name in KEYS:
-        # Whole: nodes and jobs work in other folders, and outlive the service.
-        return check_value(KEYS[name], item.value, item.folder.absolute())
-    outer, _, inner = name.partition(".")
-    return check_value(KEYS[outer], {inner: item.value})[inner]
-
-
-def _blamed(error: ConfigError, given: Mapping[str, _Given]) -> ConfigError:
-    """The error with the place of the key that it is about, as far as that can be told."""
-    words = [f"set.{word}" for word in error.key.split()]
-    entries = [name for name in given if name.startswith(f"{error.key}.")]
-    for name in (error.key, f"set.{error.given}", *words, *entries):
-        if name in given:
-            return given[name].blame(error)
-    return error
-
-
 def _slips(environ: Mapping[str, str]) -> Iterator[str]:
     """Variables that look like a key's, misspelt."""
     known = [key.variable for key in KEYS.values()]
-    for variable in sorted(environ.keys() - _FOR_CALLERS):
+    for variable in sorted(environ.keys() - _CALLER_VARIABLES):
         ours = variable.startswith("THEMIS_") and not variable.startswith("THEMIS_SET_")
         if ours and variable not in known:
             close = difflib.get_close_matches(variable, known, n=1, cutoff=0.87)
             if close:
                 yield f"{variable} is no key (did you mean {close[0]}?)"
-
-
-def _line(error: ConfigError) -> int:
-    line = error.where.rpartition(":")[2]
-    return int(line) if line.isdecimal() else 0

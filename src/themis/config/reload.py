@@ -9,9 +9,9 @@ waits for a restart, which leaves training alone.
 
 from dataclasses import dataclass
 
-from themis.config.keys import KEYS, value_of
-from themis.config.loader import MAPPINGS, Loaded, ValueOrigin
-from themis.config.parsing import shown_value
+from themis.config.keys import KEYS, MAPPINGS, values_of
+from themis.config.loader import Loaded, ValueOrigin
+from themis.config.value_types import shown_value
 from themis.core.arbiter import SETTING_NAMES
 from themis.errors import ConfigError
 
@@ -40,7 +40,7 @@ def plan_reload(running: Loaded, wanted: Loaded) -> Reload:
     """What it takes to get from one configuration to another."""
     changes: list[ConfigChange] = []
     refused: list[ConfigError] = []
-    before, after = _flat(running), _flat(wanted)
+    before, after = values_of(running.config), values_of(wanted.config)
     for key in dict.fromkeys([*before, *after]):
         old, new = before.get(key, _MISSING), after.get(key, _MISSING)
         if old == new and type(old) is type(new):
@@ -51,17 +51,6 @@ def plan_reload(running: Loaded, wanted: Loaded) -> Reload:
         else:
             refused.append(_refusal(key, old, new, origin))
     return Reload((), tuple(refused)) if refused else Reload(tuple(changes))
-
-
-def _flat(loaded: Loaded) -> dict[str, object]:
-    values: dict[str, object] = {}
-    for key in KEYS:
-        value = value_of(loaded.config, key)
-        if key in MAPPINGS:
-            values |= {f"{key}.{name}": item for name, item in sorted(value.items())}
-        else:
-            values[key] = value
-    return values
 
 
 def _may_change(key: str) -> bool:

@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from themis.config.keys import Address, ServiceConfig
+from themis.config.addresses import Address
+from themis.config.keys import ServiceConfig
 from themis.core.model import Machine
 from themis.errors import ConfigError
 from themis.node.disk import is_running, make_way

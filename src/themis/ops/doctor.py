@@ -13,7 +13,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from themis.config.keys import Address, ServiceConfig
+from themis.config.addresses import Address
+from themis.config.keys import ServiceConfig
 from themis.errors import ConfigError, ThemisError
 from themis.node.bridge.child import check_bridge, one_line
 from themis.node.local_nodes import local_machines, nodes_folder

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from themis.config.keys import Address
+from themis.config.addresses import Address
 from themis.node.shared_storage import marked_by
 from themis.ops.doctor import Probe
 

@@ -3,7 +3,7 @@
     @dataclass(frozen=True, slots=True)
     class StopConditions:
         __pydantic_config__ = KNOWN_KEYS
-        eta: Annotated[int, count(2, 100), Field(description="One in so many goes on.")] = 2
+        eta: Annotated[int, count(2, 100), Help("One trial in `eta` goes on.")] = 2
 
     Validator(StopConditions).read(data, place)    # or: app.yaml:5: eta: got 1, allowed: ...
 
@@ -17,7 +17,14 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property, partial
 from typing import Any, Generic, TypeVar, get_args, get_type_hints
 
-from pydantic import ConfigDict, GetCoreSchemaHandler, TypeAdapter, ValidationError
+from pydantic import (
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
@@ -37,10 +44,20 @@ _KEY = "[key]"
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    given: object
+    allowed: str
+    steps: Steps
+
+    def __str__(self) -> str:
+        # Pydantic puts it into a message that nobody reads; what was given may not be printable.
+        return "refused"
+
+
 def refused(given: object, allowed: str, *steps: str | int) -> PydanticCustomError:
     """The error of a check: what was given, what is allowed, and where below the checked value."""
-    context = {"given": given, "allowed": allowed, "steps": steps}
-    return PydanticCustomError("refused", "refused", context)
+    return PydanticCustomError("refused", "{it}", {"it": _Refusal(shown(given), allowed, steps)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +85,25 @@ class Checked:
             return self.check(value)
         except ConfigError as error:
             raise refused(error.given, error.allowed) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Help:
+    """For `Annotated`: what a key means, for references, editors and the help of commands."""
+
+    text: str
+    live: bool = False
+    """Whether the key may change while the service runs."""
+
+    def __get_pydantic_json_schema__(
+        self, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Called by pydantic."""
+        return handler(core) | {"description": self.text}
+
+
+FLAG = Field(strict=True)
+"""For flags: true or false, and not the words and numbers that pydantic takes for them."""
 
 
 def count(low: int, high: int) -> Checked:
@@ -127,8 +163,9 @@ class Mistake:
 class Validator(Generic[T]):
     """Compares documents with an annotated dataclass."""
 
-    def __init__(self, kind: type[T]) -> None:
-        self._kind = kind
+    def __init__(self, kind: type[T], document: str = "document") -> None:
+        """`document` is what errors about keys call the whole document."""
+        self._kind, self._document = kind, document
 
     @cached_property
     def _adapter(self) -> TypeAdapter[T]:
@@ -168,8 +205,8 @@ class Validator(Generic[T]):
     def _mistake(self, error: ErrorDetails) -> Mistake:
         steps, given, context = error["loc"], error["input"], error.get("ctx", {})
         if error["type"] == "refused":
-            given, allowed = context["given"], context["allowed"]
-            steps = (*steps, *context["steps"])
+            refusal = context["it"]
+            given, allowed, steps = refusal.given, refusal.allowed, (*steps, *refusal.steps)
         elif error["type"] == "missing":
             given, allowed = None, "a value: it has no default"
         elif error["type"] in {"unexpected_keyword_argument", "invalid_key"}:
@@ -185,7 +222,8 @@ class Validator(Generic[T]):
         else:
             allowed = _WORDS.get(error["type"], "{msg}").format(**context, msg=error["msg"])
         if steps and steps[-1] == _KEY:
-            parent = FilePosition(steps=steps[:-2]).key
+            allowed = "keys that are words" if error["type"] == "string_type" else allowed
+            parent = FilePosition(steps=steps[:-2]).key if steps[:-2] else self._document
             return Mistake(steps[:-1], f"key in {parent}", shown(given), allowed)
         return Mistake(steps, FilePosition(steps=steps).key, shown(given), allowed)
 
@@ -195,7 +233,7 @@ _WORDS = {
     "dict_type": "a mapping",
     "list_type": "a list",
     "mapping_type": "a mapping",
-    "string_type": "a text",
+    "string_unicode": "text in Unicode",
     "too_long": "at most {max_length} entries",
     "too_short": "at least one entry",
     "tuple_type": "a list",
@@ -214,7 +252,7 @@ class _PlainSchema(GenerateJsonSchema):
 
     def default_schema(self, schema: Any) -> dict[str, Any]:
         default = schema.get("default")
-        if isinstance(default, bool) or (default and not is_dataclass(default)):
+        if isinstance(default, bool) or (default and not hasattr(default, "__pydantic_config__")):
             return super().default_schema(schema)
         return self.generate_inner(schema["schema"])
 

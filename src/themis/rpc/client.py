@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from themis.config.keys import Address, is_loopback
+from themis.config.addresses import Address, is_loopback
 from themis.core.model import AppId
 from themis.errors import ConfigError, ThemisError, UnavailableError, UnknownCallerError
 from themis.protocol.agent_messages import (

@@ -3,7 +3,8 @@
 import errno
 import socket
 
-from themis.config.keys import Address, Tls, is_loopback
+from themis.config.addresses import Address, is_loopback
+from themis.config.keys import Tls
 from themis.errors import ConfigError
 
 

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from themis.config.keys import Address, CallerLimits, Tls
+from themis.config.addresses import Address
+from themis.config.keys import CallerLimits, Tls
 from themis.core.model import OwnerId
 from themis.errors import (
     ConfigError,

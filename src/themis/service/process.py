@@ -20,10 +20,11 @@ from typing import Any
 
 from themis import __version__
 from themis.agent_host.host_supervisor import HostCommand, HostSupervisor
-from themis.config.keys import KEYS, Address, ServiceConfig, value_of
-from themis.config.loader import MAPPINGS, Loaded
-from themis.config.parsing import plain
+from themis.config.addresses import Address
+from themis.config.keys import KEYS, MAPPINGS, ServiceConfig, value_of
+from themis.config.loader import Loaded
 from themis.config.reload import plan_reload
+from themis.config.value_types import plain
 from themis.core.arbiter import Settings
 from themis.core.arbiter import events as ev
 from themis.core.policies import Policy, policy

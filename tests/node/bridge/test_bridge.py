@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.fake_scheduler import PretendCluster, PretendScheduler
-from themis.config.keys import Address, ServiceConfig, Slurm, Tls
+from themis.config.addresses import Address
+from themis.config.keys import ServiceConfig, Slurm, Tls
 from themis.core.arbiter import Settings
 from themis.core.model import AppId, GpuId, JobId, LeaseSource, Machine, OwnerId
 from themis.core.policies import policy

@@ -14,7 +14,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from tests.support.grpc_service import until
-from themis.config.keys import Address, CallerLimits, Tls
+from themis.config.addresses import Address
+from themis.config.keys import CallerLimits, Tls
 from themis.security.certificate_authority import make_authority, make_server
 from themis.service.http.connection_limits import Guard
 from themis.service.http.server import open_http

@@ -28,18 +28,6 @@ if TYPE_CHECKING:
 
 VARIABLE = "THEMIS_CONFIG"
 _META = "themis.service.flags"
-_METAVARS = {
-    "address": "HOST:PORT",
-    "hosts": "NAME:PORT,...",
-    "name or empty": "NAME",
-    "scalars": "KEY=VALUE",
-    "seconds": "TIME",
-    "store": "URL",
-    "account": "USER",
-    "engine": "ENGINE",
-    "accounts": "OWNER=USER",
-}
-
 ServiceFile = Annotated[
     Path | None,
     typer.Option(
@@ -163,15 +151,14 @@ def key_options(flags: Mapping[str, str]) -> list[Any]:
 
 
 def _parameter(key: Key, flag: str) -> inspect.Parameter:
-    many = key.kind.name in {"scalars", "accounts"}
-    kind: Any = bool if key.kind.name == "flag" else list[str] if many else str
+    from themis.config.keys import MAPPINGS  # noqa: PLC0415 - late, so that --help is quick
+
+    kind: Any = bool if key.type is bool else list[str] if key.name in MAPPINGS else str
     name = flag.removeprefix("--")
-    flags = f"--{name}/--no-{name}" if kind is bool else flag
-    shown = _METAVARS.get(key.kind.name) or "|".join(key.kind.choices) or key.kind.name.upper()
     option = typer.Option(
-        flags,
+        f"--{name}/--no-{name}" if kind is bool else flag,
         help=key.help,
-        metavar=None if kind is bool else shown,
+        metavar=key.metavar or None,
         show_default=False,
         expose_value=False,
         callback=_keeper(key.name),

@@ -6,8 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from themis.config.keys import KEYS, Address, ServiceConfig, value_of
-from themis.config.parsing import plain
+from themis.config.addresses import Address
+from themis.config.keys import KEYS, ServiceConfig, value_of
+from themis.config.value_types import plain
 from themis.core.model.ids import check_name
 from themis.errors import ConfigError
 from themis.node.bridge.bridge import (

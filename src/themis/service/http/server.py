@@ -12,7 +12,8 @@ from typing import Any
 
 import uvicorn
 
-from themis.config.keys import Address, Tls
+from themis.config.addresses import Address
+from themis.config.keys import Tls
 from themis.errors import UnavailableError
 from themis.security.bind_address import listen
 from themis.security.tls import uvicorn_options
