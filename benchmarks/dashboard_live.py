@@ -56,7 +56,7 @@ def crowd(live: Live, apps: int, segments: int) -> None:
             service.apply(ev.AppArrived(service.now(), spec))
         for item in large_run(apps, segments).held:
             owner = OwnerId(f"team-{int(item.app[4:]) % 9}")
-            service.past._add(item.gpu, item.app, item.start, item.end, item.source, owner)
+            service.past.add(item, owner)
 
     live.do(work())
 

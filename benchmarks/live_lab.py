@@ -36,7 +36,7 @@ from themis.protocol.node_messages import Program
 from themis.recording.tags import TAG, TAG_OF
 from themis.rpc.client import AgentClient, Connection, Credentials
 from themis.security.token_files import write_secret
-from themis.security.token_store import KeptVault
+from themis.security.token_store import StoredTokens
 from themis.security.tokens import Role, create_token
 from themis.service.persistence.log_entries import body_of, commands_in
 from themis.service.persistence.recovery import CLUSTER, recover
@@ -117,13 +117,13 @@ class Lab:
                 entries.append(LogEntry(last.at, last.kind, last.body, parts))
                 store.commit(Batch(tuple(entries), leases, ended))
             store.snapshot()
-            vault = KeptVault({}, lambda rows: store.commit(Batch(kept=rows)))
+            vault = StoredTokens({}, lambda rows: store.commit(Batch(kept=rows)))
             for owner in sorted({*owners, *(app.owner for app in apps if tenants)}):
                 self._token(vault, Role.TENANT, owner)
             for number in range(nodes):
                 self._token(vault, Role.NODE, f"m{number}")
 
-    def _token(self, vault: KeptVault, role: Role, name: str) -> None:
+    def _token(self, vault: StoredTokens, role: Role, name: str) -> None:
         issued = create_token(vault, role, name, now=time.time())
         write_secret(self.token_file(name), issued.token)
 

@@ -20,7 +20,7 @@ from themis.core.model import AppId, Machine, Topology
 from themis.core.model.reasons import Reason
 from themis.core.policies import policy
 from themis.dashboard.local_server import serve
-from themis.dashboard.snapshots import open_snapshot
+from themis.dashboard.snapshot_pages import open_snapshot
 from themis.recording.cluster_snapshots import write_snapshot
 from themis.sim.modelled_jobs import NO_COSTS
 from themis.sim.snapshot_sim import Fork

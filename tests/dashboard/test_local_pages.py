@@ -9,20 +9,20 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from themis.dashboard.app_history import Histories
+from themis.dashboard.app_history import AppHistories
 from themis.dashboard.assets import POLICY, asset, names
-from themis.dashboard.finished import AppIndex, Recording
+from themis.dashboard.finished_run import FinishedRun, RunApps
 from themis.dashboard.local_server import serve
 from themis.dashboard.model import DataOrigin
-from themis.dashboard.segment_columns import HeldSegment
+from themis.dashboard.timeline_columns import HeldSegment
 from themis.errors import ConfigError, MissingError
 
 
-def recording(title: str) -> Recording:
-    apps = AppIndex()
+def recording(title: str) -> FinishedRun:
+    apps = RunApps()
     apps.add("a/b?c", submitted=1.0, ended=9.0, rho=1.5)
     held = (HeldSegment(0, "a/b?c", 2.0, 9.0, "auction"),)
-    return Recording(DataOrigin("run", title), None, apps, held, Histories(), [])
+    return FinishedRun(DataOrigin("run", title), None, apps, held, AppHistories(), [])
 
 
 @pytest.fixture(scope="module")

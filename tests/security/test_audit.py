@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.memory_token_store import MemoryVault
 from themis.errors import ConfigError
-from themis.security.audit import AuditRow, CallOutcome, Refusals, audited
+from themis.security.audit import AuditRow, CallOutcome, RefusalCounter, audited
 from themis.security.browser_sessions import make_link
 from themis.security.permissions import Verb
 from themis.security.redaction import MAX_TEXT, MOST_LOGGED, Redaction, clean, redact
@@ -134,7 +134,7 @@ def refused(who: Identity, at: float, verb: Verb = Verb.CANCEL) -> AuditRow:
 
 
 def test_of_what_is_refused_again_and_again_the_number_is_kept() -> None:
-    refusals = Refusals()
+    refusals = RefusalCounter()
     assert refusals.note(refused(WHO, 0.0)) == [refused(WHO, 0.0)]
     assert [refusals.note(refused(WHO, at)) for at in (1.0, 59.0)] == [[], []]
     # Another verb, and another caller, are others.
@@ -148,7 +148,7 @@ def test_of_what_is_refused_again_and_again_the_number_is_kept() -> None:
 
 
 def test_what_was_only_counted_is_written_at_the_end() -> None:
-    refusals = Refusals()
+    refusals = RefusalCounter()
     for row in (refused(WHO, 0.0), refused(WHO, 1.0), refused(OTHER, 2.0)):
         refusals.note(row)
     (told,) = refusals.close(3.0)
@@ -159,7 +159,7 @@ def test_what_was_only_counted_is_written_at_the_end() -> None:
 
 
 def test_made_up_callers_do_not_fill_the_memory_and_a_clock_set_back_ends_a_minute() -> None:
-    refusals = Refusals(most=2)
+    refusals = RefusalCounter(most=2)
     rows = [refused(replace(WHO, credential=f"{number:012}"), 5.0) for number in range(4)]
     assert [refusals.note(row) for row in rows] == [[row] for row in rows]
     assert len(refusals._windows) == 2

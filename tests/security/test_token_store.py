@@ -7,7 +7,7 @@ import pytest
 
 from themis.errors import UnavailableError, UnknownCallerError
 from themis.security.browser_sessions import check_session, make_link, redeem_link
-from themis.security.token_store import KeptVault
+from themis.security.token_store import StoredTokens
 from themis.security.tokens import Role, check_token, create_token, find, note_use, revoke_token
 
 NOW = 1_800_000_000.0
@@ -29,8 +29,8 @@ class PretendStore:
             else:
                 self.kept[key] = text
 
-    def vault(self) -> KeptVault:
-        return KeptVault(self.kept, self.commit)
+    def vault(self) -> StoredTokens:
+        return StoredTokens(self.kept, self.commit)
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from themis.security.tokens import (
     TOKEN,
     Identity,
     Issued,
-    Proof,
     Role,
     Row,
+    VerifiedToken,
     check_bearer,
     check_token,
     create_token,
@@ -147,7 +147,7 @@ def test_a_header_without_a_token_is_nobody(vault: MemoryVault, header: object) 
 
 
 def test_a_proof_lasts_as_long_as_its_token(vault: MemoryVault) -> None:
-    made, proof = issued(vault), Proof()
+    made, proof = issued(vault), VerifiedToken()
     header = f"Bearer {made.token.reveal()}"
     who = Identity(Role.TENANT, "vision", made.credential.id)
     assert [proof.check(vault, header, now=NOW + later) for later in (0.0, 99.0)] == [who, who]
@@ -160,7 +160,7 @@ def test_a_proof_lasts_as_long_as_its_token(vault: MemoryVault) -> None:
 
 
 def test_a_proof_says_nothing_of_another_token(vault: MemoryVault) -> None:
-    made, proof = issued(vault), Proof()
+    made, proof = issued(vault), VerifiedToken()
     assert proof.check(vault, f"Bearer {made.token.reveal()}", now=NOW).subject == "vision"
     text = made.token.reveal()
     for header in (None, "", f"Bearer {text[:-1]}{'a' if text[-1] == 'b' else 'b'}"):

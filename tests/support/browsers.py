@@ -25,7 +25,7 @@ from themis.config.addresses import Address
 from themis.config.keys import CallerLimits, Tls
 from themis.core.model import Machine
 from themis.service.http.app import make_app
-from themis.service.http.connection_limits import Guard
+from themis.service.http.connection_limits import ConnectionLimiter
 from themis.service.http.server import open_http
 
 _Value = TypeVar("_Value")
@@ -182,7 +182,7 @@ def live_service(path: Path, machines: Sequence[Machine], **options: Any) -> Ite
     async def serve() -> None:
         loop = asyncio.get_running_loop()
         async with desk_of(path, machines=machines, **options) as desk:
-            guard, at = Guard(CallerLimits()), Address("127.0.0.1", 0)
+            guard, at = ConnectionLimiter(CallerLimits()), Address("127.0.0.1", 0)
             async with open_http(make_app(desk.api), at, guard, Tls()) as address:
                 settings = desk.api.settings
                 desk.api.change(replace(settings, hosts=settings.hosts | {str(address)}))

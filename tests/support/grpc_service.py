@@ -20,7 +20,7 @@ from themis.core.policies import policy
 from themis.errors import InvariantError
 from themis.rpc.client import AgentClient, Connection, Credentials, NodeClient
 from themis.security.token_files import write_secret
-from themis.security.token_store import KeptVault
+from themis.security.token_store import StoredTokens
 from themis.security.tokens import Role, create_token
 from themis.service.grpc_server import GrpcServer, GrpcSettings
 from themis.service.persistence.recovery import recover
@@ -53,7 +53,7 @@ class World:
     """A service and its door. `stop` and `start` are a restart."""
 
     folder: Path
-    vault: KeptVault = field(default_factory=lambda: KeptVault({}, lambda rows: None))
+    vault: StoredTokens = field(default_factory=lambda: StoredTokens({}, lambda rows: None))
     rule: str = "fifo"
     settings: Settings = QUICK
     node_ttl: float = 4.0

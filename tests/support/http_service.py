@@ -25,7 +25,7 @@ from themis.core.policies import Policy, policy
 from themis.core.steward.events import ReportCame
 from themis.protocol.node_messages import NodeReport, SlotReport, SlotState
 from themis.recording.codec import dumps
-from themis.security.token_store import KeptVault
+from themis.security.token_store import StoredTokens
 from themis.security.tokens import Role, create_token
 from themis.service.http.app import make_app
 from themis.service.http.context import ApiContext
@@ -44,7 +44,7 @@ class Desk:
     """A service, its API, and a token for everybody."""
 
     def __init__(
-        self, service: Service, vault: KeptVault, client: httpx.AsyncClient, api: ApiContext
+        self, service: Service, vault: StoredTokens, client: httpx.AsyncClient, api: ApiContext
     ) -> None:
         self.service = service
         self.api = api
@@ -102,7 +102,7 @@ async def desk_of(
         for machine in machines:
             service.steward._feed(ev.MachineJoined(service.now(), machine))
             service.steward._meet(machine.name, service.now())
-    vault = KeptVault(service.kept, service.keep)
+    vault = StoredTokens(service.kept, service.keep)
     around = ApiSettings(frozenset({HOST}), limits=limits or CallerLimits(), wall=lambda: desk.wall)
     api = ApiContext(service, vault, around)
     transport = httpx.ASGITransport(make_app(api))

@@ -6,7 +6,7 @@ from themis.security.tokens import Row
 
 
 class MemoryVault:
-    """Satisfies `themis.security.tokens.Vault`; `rows` is all that a store would keep."""
+    """Satisfies `themis.security.tokens.TokenStore`; `rows` is all that a store would keep."""
 
     def __init__(self) -> None:
         self.rows: dict[str, Row] = {}

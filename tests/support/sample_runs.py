@@ -8,17 +8,17 @@ from themis.core.arbiter.records import AppInRound, RoundRecord
 from themis.core.model import AppId, Bid, Chunk, GpuId, LeaseSource, Machine, Row, Topology
 from themis.core.model.reasons import Reason
 from themis.core.policies.base import Allotment, Certificate, Notes
-from themis.dashboard.app_history import Histories
-from themis.dashboard.finished import AppIndex, FoundRound, Recording
+from themis.dashboard.app_history import AppHistories
+from themis.dashboard.finished_run import FinishedRun, RunApps, RunRound
 from themis.dashboard.model import DataOrigin, JobRow, PhaseRow
 from themis.dashboard.round_view import line_of
-from themis.dashboard.segment_columns import HeldSegment
+from themis.dashboard.timeline_columns import HeldSegment
 
 
-def small_run(title: str, names: Sequence[str], shift: float = 0.0) -> Recording:
+def small_run(title: str, names: Sequence[str], shift: float = 0.0) -> FinishedRun:
     """A made-up run with everything that a page can show."""
     topology = Topology(tuple(Machine(f"m{n}", f"r{n // 2}", (2, 2)) for n in range(4)), "lab")
-    apps, held, histories, index = AppIndex(), [], Histories(), []
+    apps, held, histories, index = RunApps(), [], AppHistories(), []
     for place, name in enumerate(names):
         jobs = tuple(
             JobRow(f"j{n}", "finished" if n else "stopped", (), 80.0 + n, 100.0, 0.5 / (n + 1),
@@ -55,16 +55,16 @@ def small_run(title: str, names: Sequence[str], shift: float = 0.0) -> Recording
             {AppId(names[0]): "it asks for <i>too much</i>"}, "", (GpuId(5),),
         )  # fmt: skip
         histories.note(at, record.apps)
-        index.append(FoundRound(line_of(record), Path(), beat + 1, 0, record))
+        index.append(RunRound(line_of(record), Path(), beat + 1, 0, record))
     origin = DataOrigin("run", title, "themis", "lab", 600.0, 1)
-    return Recording(origin, topology, apps, tuple(held), histories, index, {}, "made up")
+    return FinishedRun(origin, topology, apps, tuple(held), histories, index, {}, "made up")
 
 
-def large_run(apps: int = 500, segments: int = 100_000, gpus: int = 256) -> Recording:
+def large_run(apps: int = 500, segments: int = 100_000, gpus: int = 256) -> FinishedRun:
     """A run of so many apps and segments, in some months."""
     chance = random.Random("large run")
     machines = tuple(Machine(f"m{n:03}", f"r{n // 8}", (4, 4)) for n in range(gpus // 8))
-    known = AppIndex()
+    known = RunApps()
     end = 600.0 * segments / gpus
     for number in range(apps):
         submitted = end * number / apps
@@ -85,4 +85,4 @@ def large_run(apps: int = 500, segments: int = 100_000, gpus: int = 256) -> Reco
             HeldSegment(gpu, name, at, at + chance.choice((600.0, 590.0, 300.0)), "auction")
         )
     origin = DataOrigin("run", "large", "themis", "large", 600.0, 1)
-    return Recording(origin, Topology(machines, "large"), known, tuple(held), Histories(), [])
+    return FinishedRun(origin, Topology(machines, "large"), known, tuple(held), AppHistories(), [])

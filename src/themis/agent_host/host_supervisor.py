@@ -23,7 +23,7 @@ from themis.config.keys import ServiceConfig
 from themis.core.model import OwnerId
 from themis.errors import ThemisError
 from themis.security.token_files import write_secret
-from themis.security.tokens import HOST_NOTE, Role, Vault, create_token, forget_token, tokens
+from themis.security.tokens import HOST_NOTE, Role, TokenStore, create_token, forget_token, tokens
 
 _LOG = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class HostSupervisor:
     def __init__(
         self,
         demand: HostDemand,
-        vault: Vault,
+        vault: TokenStore,
         command: HostCommand,
         *,
         wall: Callable[[], float] = time.time,

@@ -13,7 +13,7 @@ from themis.cli.common.output import note, print_json, progress_bar
 from themis.cli.common.service_calls import SERVER, Authority, Server, reach, say
 
 if TYPE_CHECKING:
-    from themis.dashboard.finished import Recording
+    from themis.dashboard.finished_run import FinishedRun
 
 _SQLITE = b"SQLite format 3\0"
 
@@ -71,17 +71,17 @@ def _visit(url: str) -> None:
     webbrowser.open(url)
 
 
-def _opened(paths: list[Path]) -> list[Recording]:
-    from themis.dashboard.open import open_all  # noqa: PLC0415 - late, so that --help is quick
+def _opened(paths: list[Path]) -> list[FinishedRun]:
+    from themis.dashboard.run_loader import load_runs  # noqa: PLC0415 - late, so that --help is quick
 
     stores = [path for path in paths if _is_database(path)]
     others = [path for path in paths if path not in stores]
     with progress_bar("reading", 100) as bar:
-        found = open_all(others, lambda done, total: bar.update(100 * done // max(1, total)))
+        found = load_runs(others, lambda done, total: bar.update(100 * done // max(1, total)))
         return [*found, *(_of_store(path) for path in stores)]
 
 
-def _of_store(path: Path) -> Recording:
+def _of_store(path: Path) -> FinishedRun:
     from themis.service.dashboard.stored_model import open_stored_service  # noqa: PLC0415 - late, see above
 
     return open_stored_service(f"sqlite:///{path.resolve()}")

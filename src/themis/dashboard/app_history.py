@@ -87,7 +87,7 @@ class AppHistory:
 _NONE = AppHistory()
 
 
-class Histories:
+class AppHistories:
     """Of all apps; those that were not in a round for longest are forgotten first."""
 
     def __init__(self, most: int = MOST_APPS) -> None:

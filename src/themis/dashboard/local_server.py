@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from themis.dashboard.assets import HEADERS, INDEX, asset
-from themis.dashboard.finished import Recording
+from themis.dashboard.finished_run import FinishedRun
 from themis.dashboard.model import RunComparison
 from themis.errors import ConfigError, DeniedError, MissingError, RefusedError, ThemisError
 from themis.recording.codec import dumps
@@ -35,7 +35,7 @@ _STATUS = ((DeniedError, 403), (MissingError, 404), (RefusedError, 422))
 class LocalPages:
     """What is answered, without a word about sockets."""
 
-    def __init__(self, recordings: Sequence[Recording]) -> None:
+    def __init__(self, recordings: Sequence[FinishedRun]) -> None:
         self._recordings = recordings
         self._titles = tuple(item.origin.title for item in recordings)
 
@@ -64,7 +64,7 @@ class LocalPages:
             case _:
                 raise MissingError(path[:200], "there is no such page")
 
-    def _run(self, query: dict[str, str]) -> Recording:
+    def _run(self, query: dict[str, str]) -> FinishedRun:
         number = _whole(query, "run", 0)
         if number >= len(self._recordings):
             raise MissingError(f"run {number}", f"there are {len(self._recordings)}")
@@ -162,7 +162,7 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serve(recordings: Sequence[Recording], port: int = 0) -> Iterator[str]:
+def serve(recordings: Sequence[FinishedRun], port: int = 0) -> Iterator[str]:
     """Serve until left; yields the address, with the secret in it.
 
     Args:

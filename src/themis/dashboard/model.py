@@ -8,13 +8,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from themis.dashboard.reason_labels import REASONS, ReasonWords
+from themis.dashboard.reason_labels import REASONS, ReasonLabel
 
 Point = tuple[float, float]
 """When, and how much; or after how many iterations."""
 
 FAIR = 1.05
 """Up to here the sharing incentive holds: starting costs time."""
+SHORT = 48
+"""Points of a history in a list."""
+MOST_LEASES = 2000
+"""Leases on the page of an app, the newest."""
 ANONYMOUS = "(another owner's)"
 """In place of every name that the viewer may not see."""
 
@@ -121,7 +125,7 @@ class Board:
     runs: tuple[str, ...] = ()
     """Titles of all that can be looked at here, in the order of `?run=`."""
     fair: float = FAIR
-    reasons: Mapping[str, ReasonWords] = field(default_factory=lambda: dict(REASONS))
+    reasons: Mapping[str, ReasonLabel] = field(default_factory=lambda: dict(REASONS))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from themis.core.model.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
-class ReasonWords:
+class ReasonLabel:
     """One reason as people read it in a list."""
 
     label: str
@@ -47,7 +47,7 @@ _ROWS: dict[Reason, tuple[str, str]] = {
     Reason.FAILED: ("failed", "bad"),
 }
 
-REASONS: Mapping[str, ReasonWords] = MappingProxyType(
-    {str(reason): ReasonWords(*_ROWS[reason], WORDS[reason]) for reason in Reason}
+REASONS: Mapping[str, ReasonLabel] = MappingProxyType(
+    {str(reason): ReasonLabel(*_ROWS[reason], WORDS[reason]) for reason in Reason}
 )
 """Every reason of the closed list, in its order; one without words does not import."""

@@ -17,7 +17,7 @@ from themis.node.disk import is_running, make_way
 from themis.node.process import owners_of
 from themis.recording.cluster_files import read_cluster
 from themis.security.token_files import read_token, write_secret
-from themis.security.tokens import Role, Vault, create_token, find
+from themis.security.tokens import Role, TokenStore, create_token, find
 
 _LOG = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class LocalNodes:
         self._grpc = grpc
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, vault: Vault, *, now: float) -> list[str]:
+    def start(self, vault: TokenStore, *, now: float) -> list[str]:
         """Start the nodes that are not running; returns their names.
 
         Raises:
@@ -84,7 +84,7 @@ def local_machines(config: ServiceConfig) -> tuple[Machine, ...]:
     return machines
 
 
-def ensure_token(vault: Vault, path: Path, name: str, now: float, note: str) -> None:
+def ensure_token(vault: TokenStore, path: Path, name: str, now: float, note: str) -> None:
     """Give a node a token unless it has one that the store knows, or knows to be revoked.
 
     A store that was brought back from before the node was added does not know it, and neither does

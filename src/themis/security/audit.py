@@ -77,7 +77,7 @@ class _Window:
     more: int = 0
 
 
-class Refusals:
+class RefusalCounter:
     """Rows for what was refused: a flood of it must not fill the store.
 
     The first of a caller, verb and outcome is written at once; those of the next minute are

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from themis.errors import DeniedError, UnknownCallerError
-from themis.security.tokens import Identity, Row, Secret, Vault, digest_of, find
+from themis.security.tokens import Identity, Row, Secret, TokenStore, digest_of, find
 
 LINK_SECONDS = 300.0
 SESSION_SECONDS = 12 * 3600.0
@@ -40,7 +40,7 @@ class BrowserSession:
 
 
 def make_link(
-    vault: Vault, identity: Identity, *, now: float, lifetime: float = LINK_SECONDS
+    vault: TokenStore, identity: Identity, *, now: float, lifetime: float = LINK_SECONDS
 ) -> Secret:
     """A code that logs one browser in as this identity, once and soon."""
     number, secret = secrets.token_hex(6), secrets.token_hex(32)
@@ -54,7 +54,7 @@ def make_link(
 
 
 def redeem_link(
-    vault: Vault, code: object, *, now: float, lifetime: float = SESSION_SECONDS
+    vault: TokenStore, code: object, *, now: float, lifetime: float = SESSION_SECONDS
 ) -> BrowserSession:
     """Use up a code for a session.
 
@@ -75,7 +75,7 @@ def redeem_link(
     return _begin(vault, identity, now, lifetime)
 
 
-def check_session(vault: Vault, cookie: object, *, now: float) -> Identity:
+def check_session(vault: TokenStore, cookie: object, *, now: float) -> Identity:
     """Who this cookie belongs to.
 
     Raises:
@@ -89,7 +89,7 @@ def check_session(vault: Vault, cookie: object, *, now: float) -> Identity:
     return _alive(vault, row, now)
 
 
-def end_session(vault: Vault, cookie: object) -> None:
+def end_session(vault: TokenStore, cookie: object) -> None:
     """Log out. A cookie that is none changes nothing."""
     row, number, secret = _looked_up(vault, _SESSION, cookie)
     if row and hmac.compare_digest(str(row["digest"]), digest_of(f"session/{number}", secret)):
@@ -153,7 +153,7 @@ def clear_cookie(*, tls: bool) -> str:
     return _cookie("", 0, tls=tls)
 
 
-def sweep(vault: Vault, *, now: float) -> int:
+def sweep(vault: TokenStore, *, now: float) -> int:
     """Forget links and sessions that are over; returns how many."""
     over = [
         key
@@ -164,7 +164,7 @@ def sweep(vault: Vault, *, now: float) -> int:
     return sum(vault.take(key) is not None for key in over)
 
 
-def _begin(vault: Vault, identity: Identity, now: float, lifetime: float) -> BrowserSession:
+def _begin(vault: TokenStore, identity: Identity, now: float, lifetime: float) -> BrowserSession:
     number, secret = secrets.token_hex(6), secrets.token_hex(32)
     row: Row = {
         "credential": identity.credential,
@@ -176,7 +176,7 @@ def _begin(vault: Vault, identity: Identity, now: float, lifetime: float) -> Bro
     return BrowserSession(Secret(cookie), csrf_of(cookie), identity, now + lifetime)
 
 
-def _alive(vault: Vault, row: Row, now: float) -> Identity:
+def _alive(vault: TokenStore, row: Row, now: float) -> Identity:
     credential = find(vault, str(row["credential"]))
     fault = credential.fault(now) if credential else "its token is gone"
     if credential is None or fault:
@@ -184,7 +184,7 @@ def _alive(vault: Vault, row: Row, now: float) -> Identity:
     return credential.identity
 
 
-def _looked_up(vault: Vault, prefix: str, text: object) -> tuple[Row | None, str, str]:
+def _looked_up(vault: TokenStore, prefix: str, text: object) -> tuple[Row | None, str, str]:
     found = _CODE.fullmatch(text) if isinstance(text, str) and len(text) <= 256 else None
     if found is None:
         return None, "", ""

@@ -17,7 +17,7 @@ from themis.config.secret import STATE, TOKEN, Secret
 from themis.errors import ConfigError, MissingFileError
 
 if TYPE_CHECKING:
-    from themis.security.tokens import Vault
+    from themis.security.tokens import TokenStore
 
 VARIABLE = "THEMIS_TOKEN_FILE"
 ADMIN_FILE = "admin.token"
@@ -57,7 +57,7 @@ def find_token(environ: Mapping[str, str], *, root: bool) -> Secret:
     )
 
 
-def ensure_admin(vault: "Vault", folder: Path, *, now: float) -> Path | None:
+def ensure_admin(vault: "TokenStore", folder: Path, *, now: float) -> Path | None:
     """If nobody can run the cluster, make a token for that; returns its file.
 
     The file comes first: a crash between the two leaves a token that opens nothing, which the next

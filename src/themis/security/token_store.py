@@ -20,7 +20,7 @@ Commit = Callable[[Mapping[str, str | None]], object]
 """Makes texts durable by name (None removes one), all or nothing; raises if it could not."""
 
 
-class KeptVault:
+class StoredTokens:
     """Satisfies `Vault` over texts that a store keeps by name; safe from several threads."""
 
     def __init__(self, kept: Mapping[str, str], commit: Commit) -> None:

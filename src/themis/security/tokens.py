@@ -98,7 +98,7 @@ class Issued:
     credential: Credential
 
 
-class Vault(Protocol):
+class TokenStore(Protocol):
     """Rows that outlive the service. Each call is whole and durable when it returns."""
 
     def read(self, key: str) -> Row | None:
@@ -114,7 +114,7 @@ class Vault(Protocol):
         """Remove a row and return it. Of several callers at most one gets it."""
 
 
-def check_host(vault: Vault, identity: Identity) -> None:
+def check_host(vault: TokenStore, identity: Identity) -> None:
     """Let pass only agents that the service itself has started.
 
     Raises:
@@ -127,7 +127,7 @@ def check_host(vault: Vault, identity: Identity) -> None:
 
 
 def create_token(
-    vault: Vault,
+    vault: TokenStore,
     role: Role,
     subject: str,
     *,
@@ -169,12 +169,12 @@ def draft_token(
     return Issued(Secret(f"themis_{number}_{secret}"), credential)
 
 
-def keep_token(vault: Vault, credential: Credential) -> None:
+def keep_token(vault: TokenStore, credential: Credential) -> None:
     """Make a drafted token valid."""
     vault.write(_PREFIX + credential.id, _row(credential))
 
 
-def check_token(vault: Vault, text: object, *, now: float) -> Identity:
+def check_token(vault: TokenStore, text: object, *, now: float) -> Identity:
     """Who presents this token.
 
     Raises:
@@ -195,7 +195,7 @@ def check_token(vault: Vault, text: object, *, now: float) -> Identity:
     return credential.identity
 
 
-def check_bearer(vault: Vault, header: object, *, now: float) -> Identity:
+def check_bearer(vault: TokenStore, header: object, *, now: float) -> Identity:
     """Who sends this `Authorization` header.
 
     Raises:
@@ -206,7 +206,7 @@ def check_bearer(vault: Vault, header: object, *, now: float) -> Identity:
     return check_token(vault, token if scheme.lower() == "bearer" else None, now=now)
 
 
-class Proof:
+class VerifiedToken:
     """That somebody on a stream has shown a token: the next message need not be hashed again.
 
     It holds while nothing at all has changed in what is kept of the token.
@@ -219,7 +219,7 @@ class Proof:
         self._row: Row | None = None
         self._credential: Credential | None = None
 
-    def check(self, vault: Vault, header: object, *, now: float) -> Identity:
+    def check(self, vault: TokenStore, header: object, *, now: float) -> Identity:
         """Who sends this `Authorization` header, which is the same object every time.
 
         Raises:
@@ -237,7 +237,7 @@ class Proof:
         return identity
 
 
-def note_use(vault: Vault, number: str, *, now: float) -> None:
+def note_use(vault: TokenStore, number: str, *, now: float) -> None:
     """Keep that a token was used, if that is news by an hour."""
     used: Any = vault.read(_USED + number)
     if used is not None and now - used["at"] < USE_NOTED_EVERY:
@@ -247,7 +247,7 @@ def note_use(vault: Vault, number: str, *, now: float) -> None:
     vault.write(_USED + number, {"at": _instant(now)})
 
 
-def revoke_token(vault: Vault, number: str, *, now: float) -> Credential:
+def revoke_token(vault: TokenStore, number: str, *, now: float) -> Credential:
     """End a token for good; a second time changes nothing.
 
     Raises:
@@ -264,26 +264,26 @@ def revoke_token(vault: Vault, number: str, *, now: float) -> Credential:
     return credential
 
 
-def forget_token(vault: Vault, number: str) -> None:
+def forget_token(vault: TokenStore, number: str) -> None:
     """Remove a token altogether: for those that people never saw."""
     vault.take(_PREFIX + number)
     vault.take(_USED + number)
 
 
-def find(vault: Vault, number: str) -> Credential | None:
+def find(vault: TokenStore, number: str) -> Credential | None:
     """The credential with this id, valid or not."""
     row = vault.read(_PREFIX + number) if _is_id(number) else None
     return None if row is None else _credential(row, vault.read(_USED + number))
 
 
-def tokens(vault: Vault) -> tuple[Credential, ...]:
+def tokens(vault: TokenStore) -> tuple[Credential, ...]:
     """All credentials, the oldest first."""
     found = [find(vault, key.removeprefix(_PREFIX)) for key in vault.keys(_PREFIX)]
     there = [item for item in found if item is not None]
     return tuple(sorted(there, key=lambda item: (item.created, item.id)))
 
 
-def has_admin(vault: Vault, *, now: float) -> bool:
+def has_admin(vault: TokenStore, *, now: float) -> bool:
     """Whether anybody can run the cluster; if not, the service makes a token at its start."""
     return any(item.role is Role.ADMIN and not item.fault(now) for item in tokens(vault))
 
@@ -354,11 +354,11 @@ __all__ = [
     "Credential",
     "Identity",
     "Issued",
-    "Proof",
     "Role",
     "Row",
     "Secret",
-    "Vault",
+    "TokenStore",
+    "VerifiedToken",
     "check_bearer",
     "check_host",
     "check_note",

@@ -56,13 +56,21 @@ from themis.rpc.methods import (
     cost_of,
 )
 from themis.rpc.wire import Bounds, from_message, parse, to_bytes
-from themis.security.audit import CallOutcome, Refusals, audited
+from themis.security.audit import CallOutcome, RefusalCounter, audited
 from themis.security.bind_address import check_bind, listen
 from themis.security.permissions import require
 from themis.security.rate_limits import WRONG_CREDENTIALS, OpenStreams, RateBuckets, network_of
 from themis.security.redaction import clean
 from themis.security.tls import check_peer, grpc_server
-from themis.security.tokens import Identity, Proof, Role, Vault, check_bearer, check_host, note_use
+from themis.security.tokens import (
+    Identity,
+    Role,
+    TokenStore,
+    VerifiedToken,
+    check_bearer,
+    check_host,
+    note_use,
+)
 from themis.service.loop_throttle import LoopThrottle
 from themis.service.service import Service
 
@@ -140,7 +148,7 @@ class Peer:
     certificate: bytes | None
     secure: bool = False
     """Whether TLS is between."""
-    proof: Proof = field(default_factory=Proof, repr=False, compare=False)
+    proof: VerifiedToken = field(default_factory=VerifiedToken, repr=False, compare=False)
 
 
 @dataclass(slots=True)
@@ -154,7 +162,7 @@ class GrpcServer:
     """Listens, and hands what passes to the service."""
 
     def __init__(
-        self, service: Service, vault: Vault, settings: GrpcSettings | None = None
+        self, service: Service, vault: TokenStore, settings: GrpcSettings | None = None
     ) -> None:
         self._service = service
         self._vault = vault
@@ -168,7 +176,7 @@ class GrpcServer:
         self._nodes_pace = LoopThrottle(_AT_A_TIME)
         """Nodes do not stand in line behind a crowd of agents: silence costs them their leases."""
         self._owners = _Owners(service)
-        self._refusals = Refusals(_REFUSED_AGAIN)
+        self._refusals = RefusalCounter(_REFUSED_AGAIN)
         self._server: grpc.aio.Server | None = None
         self.own: Address | None = None
         """Where agents that the service has started call: on this machine, and without TLS.

@@ -38,10 +38,10 @@ from themis.security.bind_address import check_bind, listen
 from themis.security.browser_sessions import sweep
 from themis.security.tls import check_files
 from themis.security.token_files import ensure_admin
-from themis.security.token_store import KeptVault
+from themis.security.token_store import StoredTokens
 from themis.service.grpc_server import GrpcServer, GrpcSettings
 from themis.service.http.app import make_app
-from themis.service.http.connection_limits import Guard
+from themis.service.http.connection_limits import ConnectionLimiter
 from themis.service.http.context import ApiContext
 from themis.service.http.server import open_http
 from themis.service.http.settings import ApiSettings
@@ -94,7 +94,7 @@ class ServiceProcess:
         self._announce = announce
         self._stop = asyncio.Event()
         self._api: ApiContext | None = None
-        self._guard = Guard(loaded.config.limits)
+        self._guard = ConnectionLimiter(loaded.config.limits)
         self._http_address: Address | None = None
         """With the port that was taken, where the configuration leaves it open."""
         self._grpc: GrpcServer | None = None
@@ -134,7 +134,7 @@ class ServiceProcess:
             service = await self._begin(store, config, new=new)
             self._service = service
             stack.push_async_callback(service.close)
-            vault = KeptVault(service.kept, service.keep)
+            vault = StoredTokens(service.kept, service.keep)
             made = ensure_admin(vault, config.state_dir, now=time.time())
             await service.settled()
             grpc, own = await self._open_grpc(stack, service, vault, config)
@@ -199,7 +199,11 @@ class ServiceProcess:
         return service
 
     async def _open_grpc(
-        self, stack: AsyncExitStack, service: Service, vault: KeptVault, config: ServiceConfig
+        self,
+        stack: AsyncExitStack,
+        service: Service,
+        vault: StoredTokens,
+        config: ServiceConfig,
     ) -> tuple[Address, Address]:
         """Listen; where others find the service, and where its own agents do."""
         self._grpc = GrpcServer(service, vault, GrpcSettings(config.tls, config.limits))
@@ -226,7 +230,7 @@ class ServiceProcess:
 
     @asynccontextmanager
     async def _http(
-        self, service: Service, vault: KeptVault, config: ServiceConfig
+        self, service: Service, vault: StoredTokens, config: ServiceConfig
     ) -> AsyncIterator[Address]:
         self._api = ApiContext(service, vault, self._api_settings(config))
         app = make_app(self._api)
@@ -330,7 +334,7 @@ class ServiceProcess:
             )
             more = done.more
 
-    async def _sweep(self, vault: KeptVault) -> None:
+    async def _sweep(self, vault: StoredTokens) -> None:
         while True:
             sweep(vault, now=time.time())
             await asyncio.sleep(_SWEEP_EVERY)
@@ -358,7 +362,7 @@ async def _reap(nodes: LocalNodes) -> None:
         nodes.reap()
 
 
-async def _tend(bridge: BridgeChild, vault: KeptVault) -> None:
+async def _tend(bridge: BridgeChild, vault: StoredTokens) -> None:
     while True:
         await asyncio.sleep(_TEND_EVERY)
         try:

@@ -55,7 +55,7 @@ from themis.protocol.node_messages import NodeReport, Orders
 from themis.security.audit import AuditRow
 from themis.security.redaction import clean
 from themis.service.agent_sessions import AgentSessions
-from themis.service.dashboard.change_feed import Watchers
+from themis.service.dashboard.change_feed import ChangeFeed
 from themis.service.dashboard.page_history import PageHistory
 from themis.service.forecast_jobs import Forecasts
 from themis.service.log_requests import LogRequests
@@ -132,7 +132,7 @@ class Service:
         """The last rounds."""
         self.past = PageHistory(self.departed)
         """What was, for the pages."""
-        self.watchers = Watchers()
+        self.watchers = ChangeFeed()
         """Who looks at pages that change."""
         self.metrics = Metrics(self)
         """What Prometheus reads."""

@@ -17,7 +17,7 @@ from themis.core.arbiter.records import RoundRecord
 from themis.core.model import AppId, OwnerId
 from themis.dashboard.model import ANONYMOUS, AppRow, GpuRow, MachineRow
 from themis.dashboard.round_view import RoundView, view_of
-from themis.dashboard.segment_columns import HeldSegment
+from themis.dashboard.timeline_columns import HeldSegment
 from themis.recording.forecast_questions import NOTICED
 from themis.security.permissions import Verb, require
 from themis.security.tokens import Identity, Role

@@ -35,7 +35,7 @@ from themis.node.disk import NodeDisk, NodeRunRecord
 from themis.node.local_nodes import nodes_folder
 from themis.protocol.node_messages import Program, RunOrder
 from themis.security.token_files import read_token
-from themis.security.token_store import KeptVault
+from themis.security.token_store import StoredTokens
 from themis.security.tokens import check_token
 from themis.service.persistence.recovery import recover
 from themis.service.persistence.store import open_store
@@ -257,7 +257,7 @@ def test_the_service_logs_what_a_bridge_complains_of_once(
     monkeypatch.setattr("themis.node.bridge.child.spawn", lambda command, folder: child)
     config = config_in(tmp_path)
     own = bridge_folder(nodes_folder(config))
-    bridge, vault = BridgeChild(config, GRPC), KeptVault({}, lambda changes: None)
+    bridge, vault = BridgeChild(config, GRPC), StoredTokens({}, lambda changes: None)
 
     def tends(now: float, status: str | None = None) -> list[str]:
         caplog.clear()
@@ -298,7 +298,7 @@ def test_the_service_starts_a_bridge_once_and_gives_tokens_to_its_machines(
     monkeypatch.setattr("themis.node.bridge.child.spawn", spawn)
     config = config_in(tmp_path)
     rows: dict[str, str] = {}
-    vault = KeptVault(rows, lambda changes: rows.update({k: v for k, v in changes.items() if v}))
+    vault = StoredTokens(rows, lambda changes: rows.update({k: v for k, v in changes.items() if v}))
     bridge = BridgeChild(config, GRPC)
     folder = nodes_folder(config)
     bridge.tend(vault, now=100.0)

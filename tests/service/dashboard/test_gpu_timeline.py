@@ -13,9 +13,10 @@ from tests.support.http_service import Desk, desk_of
 from themis.config.keys import CallerLimits
 from themis.core.model import OwnerId
 from themis.dashboard.model import ANONYMOUS
+from themis.dashboard.timeline_columns import HeldSegment
 from themis.recording.codec import dumps
-from themis.service.dashboard import gpu_timeline as live_lanes
-from themis.service.dashboard.gpu_timeline import MOST_KEPT, Lanes
+from themis.service.dashboard import gpu_timeline
+from themis.service.dashboard.gpu_timeline import MOST_KEPT, GpuTimeline
 from themis.service.dashboard.page_history import OwnedSegment
 from themis.service.http.routes import dashboard as pages
 from themis.service.viewer import Viewer
@@ -38,7 +39,9 @@ def fill(desk: Desk, count: int, owner: str = "ann") -> None:
     for number in range(count):
         start = 10.0 * number
         past = desk.service.past
-        past._add(number % 4, f"{owner}-old", start, start + 5.0, "auction", OwnerId(owner))
+        past.add(
+            HeldSegment(number % 4, f"{owner}-old", start, start + 5.0, "auction"), OwnerId(owner)
+        )
 
 
 class Watched:
@@ -49,7 +52,7 @@ class Watched:
         self.threads: set[int] = set()
         self.go_on = threading.Event()
         self.go_on.set()
-        real = live_lanes._columns
+        real = gpu_timeline._columns
 
         def columns(
             viewer: Viewer, segments: Sequence[OwnedSegment]
@@ -59,7 +62,7 @@ class Watched:
             assert self.go_on.wait(20)
             return real(viewer, segments)
 
-        monkeypatch.setattr(live_lanes, "_columns", columns)
+        monkeypatch.setattr(gpu_timeline, "_columns", columns)
 
 
 @pytest.fixture
@@ -76,14 +79,16 @@ async def told(desk: Desk, who: str) -> Any:
 def test_what_is_pieced_together_is_a_timeline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_lanes, "_SLICE", 3)
+    monkeypatch.setattr(gpu_timeline, "_SLICE", 3)
 
     async def work(desk: Desk) -> None:
         await desk.submit("bob", "sweep", "bob")
         for count, viewer in ((0, ALL), (7, ALL), (3, Viewer(sealed=True, owner=OwnerId("bob")))):
             fill(desk, count)
-            lanes = Lanes(desk.service)
-            assert json.loads(await lanes.told(viewer)) == json.loads(dumps(lanes.since(viewer, 0)))
+            timeline = GpuTimeline(desk.service)
+            assert json.loads(await timeline.as_json(viewer)) == json.loads(
+                dumps(timeline.since(viewer, 0))
+            )
 
     at_desk(tmp_path, work)
 
@@ -127,10 +132,10 @@ def test_what_was_remembered_later_is_told_too(tmp_path: Path) -> None:
 def test_few_written_pasts_are_kept(tmp_path: Path) -> None:
     async def work(desk: Desk) -> None:
         fill(desk, 1)
-        lanes = Lanes(desk.service)
+        timeline = GpuTimeline(desk.service)
         for number in range(MOST_KEPT + 3):
-            await lanes.told(Viewer(sealed=True, owner=OwnerId(f"owner-{number}")))
-        assert len(lanes._kept) == MOST_KEPT
+            await timeline.as_json(Viewer(sealed=True, owner=OwnerId(f"owner-{number}")))
+        assert len(timeline._kept) == MOST_KEPT
 
     at_desk(tmp_path, work)
 

@@ -17,7 +17,7 @@ from tests.support.grpc_service import until
 from themis.config.addresses import Address
 from themis.config.keys import CallerLimits, Tls
 from themis.security.certificate_authority import make_authority, make_server
-from themis.service.http.connection_limits import Guard
+from themis.service.http.connection_limits import ConnectionLimiter
 from themis.service.http.server import open_http
 
 LOOPBACK = Address("127.0.0.1", 0)
@@ -34,7 +34,7 @@ class Place:
     """A door with something behind it."""
 
     def __init__(self, limits: CallerLimits) -> None:
-        self.guard = Guard(limits)
+        self.guard = ConnectionLimiter(limits)
         self.address = LOOPBACK
         self.busy = 0
         self.go_on = asyncio.Event()

@@ -22,7 +22,7 @@ from themis.node.disk import is_running, make_way
 from themis.node.local_nodes import ensure_token, nodes_folder, spawn
 from themis.node.process import owners_of
 from themis.security.redaction import clean
-from themis.security.tokens import Vault
+from themis.security.tokens import TokenStore
 
 _LOG = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class BridgeChild:
         """Why there may be no machines, for people; empty if nothing is known to be wrong."""
         return self._trouble
 
-    def tend(self, vault: Vault, *, now: float) -> None:
+    def tend(self, vault: TokenStore, *, now: float) -> None:
         """Start it if it is not running, and give it the tokens that it wants.
 
         An earlier service may have started it: bridges outlive services, as nodes do.
@@ -93,7 +93,7 @@ class BridgeChild:
         else:
             _LOG.info("engine %s: its machines can be used again", engine)
 
-    def _give_token(self, vault: Vault, name: str, now: float) -> None:
+    def _give_token(self, vault: TokenStore, name: str, now: float) -> None:
         try:
             check_name("machine", name)
             folder = self._folder / name

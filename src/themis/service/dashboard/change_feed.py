@@ -1,10 +1,10 @@
-"""Who looks at pages that change: told that something did, never what.
+"""Wakes the streams of open pages when something has changed.
 
-    async for _ in watchers.turns(pace=1.0, quiet=15.0):
-        yield what_is_new()
+    async for _ in changes.turns(pace=1.0, quiet=15.0):
+        yield difference_since_the_last_one()
 
-Nothing waits in a queue: whoever reads slowly finds the latest state when its turn comes, and one
-who does not read at all is hung up on by the HTTP guard.
+Nothing is queued: a slow reader gets the latest state at its next turn, and the limits on
+connections end a reader that stops reading.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 
 
-class Watchers:
-    """A bell that any number of streams wait for. All of it belongs to one event loop."""
+class ChangeFeed:
+    """A signal that any number of streams wait for, within one event loop."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -21,21 +21,21 @@ class Watchers:
         self.closed = False
 
     def tell(self) -> None:
-        """Something changed."""
+        """Wake the streams: something has changed."""
         self._count += 1
         if self._changed is not None:
             self._changed.set()
             self._changed = None
 
     def close(self) -> None:
-        """No more: streams end."""
+        """End all streams."""
         self.closed = True
         self.tell()
 
     async def turns(self, *, pace: float, quiet: float) -> AsyncIterator[bool]:
-        """A turn for each change, at most one in `pace` seconds; False for one after `quiet`.
+        """A turn for each change, at most one in `pace` seconds; the first comes at once.
 
-        The first comes at once.
+        After `quiet` seconds without a change comes a turn with False.
         """
         seen = -1
         while not self.closed:

@@ -1,32 +1,34 @@
-"""The live service as the pages show it: the model of `themis.dashboard`, sealed for its viewer.
+"""The live service as the pages show it: the model of `themis.dashboard`, redacted for its viewer.
 
-    board = LiveBoard(service, wall)
-    board.board(identity), await board.timeline(identity), board.change(identity, seen)
+    model = LiveModel(service, wall)
+    model.board(identity), await model.timeline(identity), model.change(identity, seen)
 
-What costs much is worked out once for all who look, at most once a second; what a viewer may not
-see is left out of it afterwards, once for all who see the same.
+Rows are made once for all viewers, at most once a second; what a viewer may not see is then left
+out, once for all viewers who see the same.
 """
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
 
 from themis.core.arbiter.app_state import AppState
-from themis.core.arbiter.offer import fairness_of
+from themis.core.arbiter.offer import Fairness, fairness_of
 from themis.core.explain import explain
 from themis.core.model import AppId
 from themis.core.model.reasons import Reason
 from themis.core.steward.node_table import NodeEntry
-from themis.dashboard.finished import MOST_LEASES, SHORT
+from themis.core.steward.rows import WantedRun
+from themis.dashboard.arbiter_rows import app_row, gpu_row, phase_rows, rounded
 from themis.dashboard.model import (
+    MOST_LEASES,
+    SHORT,
     AppPage,
     AppRow,
     Board,
     DataOrigin,
-    GpuRow,
     JobRow,
     LeaseSegment,
     MachineRow,
@@ -37,30 +39,27 @@ from themis.dashboard.model import (
     finite,
 )
 from themis.dashboard.round_view import line_of
-from themis.dashboard.snapshots import phase_rows
 from themis.errors import RefusedError
 from themis.security.permissions import Verb
 from themis.security.tokens import Identity
-from themis.service.dashboard.gpu_timeline import Lanes
+from themis.service.dashboard.gpu_timeline import GpuTimeline
 from themis.service.dashboard.page_history import OwnedSegment
 from themis.service.explanations import facts_of, facts_of_ended
 from themis.service.http import serializers
 from themis.service.retained_rows import EndedApp
-from themis.service.run_diagnostics import runs_by_app, trouble_of
+from themis.service.run_diagnostics import reason_of, runs_by_app, trouble_of
 from themis.service.service import Service
 from themis.service.viewer import Viewer, viewer_of
 
 FRESH = 1.0
-"""Seconds for which rows are good, half of it once something changed."""
+"""How long rows stay valid, in seconds; half as long once something has changed."""
 _SPARING = 20.0
-"""Rows are good for so many times what they took to work out, if that is longer."""
-_DIGITS = 3
-"""Of rho: what changes less is no change."""
+"""Rows that take long to make stay valid for this many times as long."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """What all see who may see the same, until rows are worked out anew."""
+class VisibleRows:
+    """What one viewer sees of the rows, until they are made anew."""
 
     named: dict[str, AppRow] = field(default_factory=dict)
     others: tuple[AppRow, ...] = ()
@@ -69,30 +68,30 @@ class Sight:
 
 @dataclass(slots=True)
 class StreamState:
-    """What one stream was told already."""
+    """What one stream has sent already."""
 
     closed: int
     open: tuple[OwnedSegment, ...] = ()
-    sight: Sight = field(default_factory=Sight)
+    visible: VisibleRows = field(default_factory=VisibleRows)
 
 
 @dataclass(frozen=True, slots=True)
 class PageChange:
-    """What is new since the last one; None and empty where nothing is."""
+    """What is new since the last change; None and empty where nothing is."""
 
     now: float
     wall: float
     gpus: dict[str, int]
     last_round: int | None
     rows: tuple[AppRow, ...]
-    """Of apps that the viewer sees by name."""
+    """New or changed, of apps that the viewer sees by name."""
     gone: tuple[str, ...]
     others: tuple[AppRow, ...] | None
     machines: tuple[MachineRow, ...] | None
     timeline: Timeline | None
 
 
-class LiveBoard:
+class LiveModel:
     """Makes what pages show from the state of a service."""
 
     def __init__(self, service: Service, wall: Callable[[], float]) -> None:
@@ -101,8 +100,8 @@ class LiveBoard:
         self._rows: tuple[AppRow, ...] = ()
         self._machines: tuple[MachineRow, ...] = ()
         self._gpus: dict[str, int] = {}
-        self._sights: dict[Viewer, Sight] = {}
-        self._lanes = Lanes(service)
+        self._visible_rows: dict[Viewer, VisibleRows] = {}
+        self._gpu_timeline = GpuTimeline(service)
         self._at = float("-inf")
         self._of = -1
         self._fresh = FRESH
@@ -114,7 +113,7 @@ class LiveBoard:
         self._refresh()
         service, settings = self._service, self._service.steward.arbiter.settings
         viewer = viewer_of(identity, Verb.DASHBOARD)
-        sight = self._sight(viewer)
+        visible = self._visible(viewer)
         oldest = service.past.oldest
         topology = service.steward.arbiter.world.topology
         return Board(
@@ -128,24 +127,24 @@ class LiveBoard:
             wall=self._wall(),
             begin=service.now() if oldest is None else oldest.held.start,
             gpus=self._gpus,
-            apps=(*sight.named.values(), *sight.others),
-            machines=sight.machines,
+            apps=(*visible.named.values(), *visible.others),
+            machines=visible.machines,
             last_round=self._last_round(),
         )
 
     async def timeline(self, identity: Identity | None) -> bytes:
-        """Who holds and held which GPU, as JSON: there may be much of it."""
-        return await self._lanes.told(viewer_of(identity, Verb.DASHBOARD))
+        """Which app holds and held which GPU, as JSON: there may be megabytes of it."""
+        return await self._gpu_timeline.as_json(viewer_of(identity, Verb.DASHBOARD))
 
     def rounds(self, before: int, limit: int) -> RoundList:
-        """A page of rounds: numbers that everybody may see."""
+        """A page of rounds: only numbers that every viewer may see."""
         book = self._service.book
         numbers = [number for number in book.numbers() if not before or number < before]
         page = [line_of(book.round(number)[0]) for number in numbers[-limit:]]
         return RoundList(tuple(page), page[0].round if len(page) < len(numbers) else None)
 
     def app(self, name: AppId) -> AppPage:
-        """One app in full; whoever asks may see it."""
+        """One app in full. The caller has checked that the viewer may see it."""
         self._refresh()
         service = self._service
         state = service.steward.arbiter.world.apps.get(name)
@@ -183,47 +182,49 @@ class LiveBoard:
         return () if ended is None else explain(facts_of_ended(name, ended, now)).lines
 
     def change(self, identity: Identity | None, seen: StreamState) -> PageChange:
-        """What is new for a stream; notes that it was told."""
+        """What is new for a stream; notes in `seen` that it was sent."""
         self._refresh()
         service, viewer = self._service, viewer_of(identity, Verb.DASHBOARD)
-        sight, before, present = self._sight(viewer), seen.sight, self._lanes.open()
+        visible, before, present = self._visible(viewer), seen.visible, self._gpu_timeline.open()
         moved = service.past.closed != seen.closed or present != seen.open
-        # Mostly it is the very same, and nothing has to be compared.
-        same = sight is before
+        # Mostly these are the same rows, and nothing has to be compared.
+        same = visible is before
         change = PageChange(
             now=service.now(),
             wall=self._wall(),
             gpus=self._gpus,
             last_round=self._last_round(),
             rows=() if same else tuple(
-                row for name, row in sight.named.items() if before.named.get(name) != row
+                row for name, row in visible.named.items() if before.named.get(name) != row
             ),
-            gone=() if same else tuple(name for name in before.named if name not in sight.named),
-            others=None if same or sight.others == before.others else sight.others,
-            machines=None if same or sight.machines == before.machines else sight.machines,
-            timeline=self._lanes.since(viewer, seen.closed) if moved else None,
+            gone=() if same else tuple(name for name in before.named if name not in visible.named),
+            others=None if same or visible.others == before.others else visible.others,
+            machines=None if same or visible.machines == before.machines else visible.machines,
+            timeline=self._gpu_timeline.since(viewer, seen.closed) if moved else None,
         )  # fmt: skip
-        seen.closed, seen.open, seen.sight = service.past.closed, present, sight
+        seen.closed, seen.open, seen.visible = service.past.closed, present, visible
         return change
 
     def _last_round(self) -> int | None:
         numbers = self._service.book.numbers()
         return numbers[-1] if numbers else None
 
-    def _sight(self, viewer: Viewer) -> Sight:
-        sight = self._sights.get(viewer)
-        if sight is None:
+    def _visible(self, viewer: Viewer) -> VisibleRows:
+        visible = self._visible_rows.get(viewer)
+        if visible is None:
             mine, others = viewer.app_rows(self._rows)
             machines = viewer.machines(self._machines, self._service.owner_of)
-            sight = self._sights[viewer] = Sight({row.app: row for row in mine}, others, machines)
-        return sight
+            visible = self._visible_rows[viewer] = VisibleRows(
+                {row.app: row for row in mine}, others, machines
+            )
+        return visible
 
     @property
     def behind(self) -> bool:
-        """Whether something changed since the rows were worked out that all are shown."""
+        """Whether something has changed since the rows were made."""
         return self._service.past.changed != self._of
 
-    # What they are made of, for everybody
+    # Rows, before they are redacted
 
     def _refresh(self) -> None:
         now, past = self._service.now(), self._service.past
@@ -234,12 +235,9 @@ class LiveBoard:
         began = perf_counter()
         self._at, self._of = now, past.changed
         steward = self._service.steward
-        stands, runs = fairness_of(steward.arbiter.world, now), runs_by_app(steward)
+        standings, runs = fairness_of(steward.arbiter.world, now), runs_by_app(steward)
         rows = [
-            self._row(
-                state,
-                serializers.app_row(steward, state, stands.get(name), runs.get(name, ()), now),
-            )
+            self._row(state, standings.get(name), runs.get(name, ()), now)
             for name, state in sorted(steward.arbiter.world.apps.items())
         ]
         active = {row.app for row in rows}
@@ -251,13 +249,13 @@ class LiveBoard:
             if name not in self._service.removed
         )
         self._gpus = serializers.gpu_counts(steward, self._service.removed)
-        self._sights.clear()
+        self._visible_rows.clear()
         self._fresh = max(FRESH, _SPARING * (perf_counter() - began))
 
     def _row_now(self, name: AppId, state: AppState | None, ended: EndedApp | None) -> AppRow:
-        """The row of an app whose page is asked for.
+        """The row for the page of an app.
 
-        The list may be a little older than the app, or have another one of this name.
+        The rows may be a little older than the app, or have another app of this name.
         """
         if state is None:
             assert ended is not None, "the caller has looked"
@@ -267,26 +265,25 @@ class LiveBoard:
             if (row.app, row.owner, row.submitted, row.ended) == this:
                 return row
         now, steward = self._service.now(), self._service.steward
-        stands, runs = fairness_of(steward.arbiter.world, now), runs_by_app(steward)
-        line = serializers.app_row(steward, state, stands.get(name), runs.get(name, ()), now)
-        return self._row(state, line)
+        standings, runs = fairness_of(steward.arbiter.world, now), runs_by_app(steward)
+        return self._row(state, standings.get(name), runs.get(name, ()), now)
 
-    def _row(self, state: AppState, line: dict[str, Any]) -> AppRow:
-        history = self._service.past.histories.of(state.id)
-        ledger = self._service.steward.arbiter.ledger
-        return AppRow(
-            app=state.id,
-            owner=state.spec.owner,
-            state=line["state"],
-            reason=str(line["reason"]) if line["reason"] else None,
-            rho=_rounded(line["rho"], _DIGITS),
-            held=line["held"],
-            demand=line["demand"],
-            submitted=state.submitted,
-            elapsed=_rounded(line["elapsed"], 0),
-            ideal_seconds=_rounded(line["ideal_seconds"], 0),
-            gpu_seconds=_rounded(ledger.attained_total(state.id, self._service.now()), 0),
-            history=history.short(SHORT),
+    def _row(
+        self,
+        state: AppState,
+        fairness: Fairness | None,
+        runs: Sequence[WantedRun],
+        now: float,
+    ) -> AppRow:
+        steward = self._service.steward
+        reason = reason_of(steward, state, runs, now)
+        return app_row(
+            steward.arbiter,
+            state,
+            fairness,
+            now,
+            reason=str(reason) if reason else None,
+            history=self._service.past.histories.of(state.id).short(SHORT),
         )
 
     def _ended_row(self, name: AppId, ended: EndedApp) -> AppRow:
@@ -297,48 +294,34 @@ class LiveBoard:
             owner=ended.owner,
             state=str(sheet["state"]),
             reason=str(Reason.FAILED if failed else Reason.ENDED),
-            rho=_rounded(sheet["rho"], _DIGITS),
+            rho=rounded(sheet["rho"], 3),
             held=0,
             submitted=ended.submitted,
             ended=ended.at,
-            elapsed=_rounded(ended.elapsed, 0),
-            ideal_seconds=_rounded(sheet["ideal_seconds"], 0),
+            elapsed=rounded(ended.elapsed),
+            ideal_seconds=rounded(sheet["ideal_seconds"]),
             history=self._service.past.histories.of(name).short(SHORT),
         )
 
     def _machine(self, node: NodeEntry) -> MachineRow:
-        steward = self._service.steward
-        line = serializers.node_row(steward, node, sealed=False)
-        ledger, topology = steward.arbiter.ledger, steward.arbiter.world.topology
-        gpus = []
-        for gpu in line["gpus"]:
-            lease = ledger.lease(gpu["gpu"])
-            gpus.append(
-                GpuRow(
-                    gpu=gpu["gpu"],
-                    index=gpu["index"],
-                    slot=topology.seats[gpu["gpu"]].slot,
-                    state=gpu["state"],
-                    app=gpu.get("app"),
-                    until=finite(lease.end) if lease is not None else None,
-                    reason=str(gpu.get("reason", "")),
-                )
-            )
-        state = "silent" if not line["present"] else "cordoned" if line["cordoned"] else "present"
+        arbiter = self._service.steward.arbiter
+        number = arbiter.world.topology.number_of.get(node.name)
         machine = node.machine
-        if machine is None and node.name in topology.number_of:
-            machine = topology.machines[topology.number_of[node.name]]
+        if machine is None and number is not None:
+            machine = arbiter.world.topology.machines[number]
+        cordoned = number is not None and arbiter.world.is_cordoned(number)
+        state = "silent" if not node.present else "cordoned" if cordoned else "present"
         return MachineRow(
             machine=node.name,
             rack=machine.rack if machine else "",
             gpu_model=machine.gpu_model if machine else "",
             gpu_memory=machine.gpu_memory if machine else 0.0,
             state=state,
-            gpus=tuple(gpus),
-            # It changes with every heartbeat, and matters only of those that are silent.
+            gpus=tuple(gpu_row(arbiter, gpu, index) for index, gpu in enumerate(node.gpus)),
+            # It changes with every heartbeat, and matters only for silent machines.
             heard=node.heard if state == "silent" else None,
-            note=line["trouble"],
-            number=topology.number_of.get(node.name),
+            note=serializers.shape_trouble(self._service.steward, node),
+            number=number,
         )
 
     def _leases(self, name: AppId) -> Iterable[LeaseSegment]:
@@ -348,7 +331,7 @@ class LiveBoard:
                   if item.held.app == name and item.owner == owner]  # fmt: skip
         for item, is_open in (
             *((held, False) for held in closed[-MOST_LEASES:]),
-            *((item.held, True) for item in self._lanes.open() if item.held.app == name),
+            *((item.held, True) for item in self._gpu_timeline.open() if item.held.app == name),
         ):
             machine = serializers.machine_of(steward, item.gpu)
             yield LeaseSegment(item.gpu, machine, item.start, item.end, item.source, is_open)
@@ -356,12 +339,12 @@ class LiveBoard:
     def _jobs(
         self, name: AppId, state: AppState | None, ended: EndedApp | None
     ) -> tuple[tuple[JobRow, ...] | None, str]:
-        """Jobs with what is known of their trials, and what their metric is called."""
+        """Jobs with their trials, and the name of their metric."""
         service = self._service
         trials = service.steward.trials
         try:
             sheet = serializers.results(name, service.steward, service.hosting.sheet(name), ended)
-        except RefusedError:  # it was not submitted as a file
+        except RefusedError:  # its owner runs its agent: there is no app file
             sheet = {"jobs": (), "metric": {"name": ""}, "best": trials.best(name)}
         known = {str(job["job"]): job for job in sheet["jobs"]}
         lines = (
@@ -393,15 +376,10 @@ class LiveBoard:
 
 
 def drawable(curve: Iterable[Point]) -> tuple[Point, ...]:
-    """What can be drawn: a loss that is not a number is a gap."""
+    """The points that can be drawn: a loss that is not a number leaves a gap."""
     return tuple(point for point in curve if math.isfinite(point[0]) and math.isfinite(point[1]))
 
 
-def _rounded(value: float | None, digits: int) -> float | None:
-    known = finite(value)
-    return None if known is None else round(known, digits)
-
-
 def _plain(params: Any) -> dict[str, object]:
-    """Parameters as JSON can say them: a search space may give what is not finite."""
+    """Parameters as plain JSON: a search space may have infinite values."""
     return dict(json.loads(json.dumps(params, default=str), parse_constant=str))

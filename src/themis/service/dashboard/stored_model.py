@@ -1,8 +1,8 @@
-"""What a service's store says of the past, for the pages: also without the service, or of a backup.
+"""The past of a service from its store, for the pages; works for a backup, and beside the service.
 
     open_stored_service("sqlite:///backup.sqlite")
 
-The log is read from its first entry that was not pruned; curves, parameters and winners of trials
+The log is read from its first entry that was not pruned. Curves, parameters and winners of trials
 are in rows beside it.
 """
 
@@ -16,9 +16,9 @@ from themis.core.arbiter.events import AppArrived
 from themis.core.model import Topology
 from themis.core.steward.rows import Kept
 from themis.core.steward.trials import BestRow, CurveRow, TrialRow
-from themis.dashboard.event_logs import Reading
-from themis.dashboard.finished import Recording
+from themis.dashboard.finished_run import FinishedRun
 from themis.dashboard.model import DataOrigin
+from themis.dashboard.run_builder import RunBuilder
 from themis.errors import CorruptLogError, RefusedError
 from themis.recording.codec import loads
 from themis.service.dashboard.live_model import drawable
@@ -29,18 +29,18 @@ from themis.service.persistence.start_parameters import StartParameters, paramet
 from themis.service.persistence.store import open_store
 
 
-def open_stored_service(url: str) -> Recording:
-    """What a store has kept. Nothing in it is changed, and a service may be using it.
+def open_stored_service(url: str) -> FinishedRun:
+    """The run in a store, which is only read; a service may be using it.
 
     Raises:
-        StoreError: It cannot be used.
-        CorruptLogError: Something in it cannot be read.
+        StoreError: The store cannot be used.
+        CorruptLogError: An entry cannot be read.
     """
     with open_store(url, read_only=True) as store:
         saved = store.load()
         known = parameters_of(saved.kept, store.url)
         terms = list(known.values())[-1] if known else StartParameters("")
-        reading = Reading(Topology(()), terms.settings.convention)
+        builder = RunBuilder(Topology(()), terms.settings.convention)
         for stored in store.entries():
             try:
                 body = loads(stored.entry.body)
@@ -48,20 +48,20 @@ def open_stored_service(url: str) -> Recording:
                 taken = {arrival.app for arrival in arrivals(events, commands)}
                 for event in events:
                     if not isinstance(event, AppArrived) or event.app.id in taken:
-                        reading.event(event)
+                        builder.event(event)
                 for command in commands:
-                    reading.command(command, Path(), stored.number)
+                    builder.command(command, Path(), stored.number)
             except (RefusedError, KeyError, TypeError) as error:
                 raise CorruptLogError(store.url, stored.number, str(error)) from None
         rows = fleet_of(saved, store.url)
         name = store.url
     title = name.rpartition("/")[2] or name
-    origin = DataOrigin("log", title, terms.policy, reading.topology.name, terms.settings.lease)
-    return _with_trials(reading.recording(origin), rows)
+    origin = DataOrigin("log", title, terms.policy, builder.topology.name, terms.settings.lease)
+    return _with_trials(builder.build(origin), rows)
 
 
-def _with_trials(recording: Recording, rows: Mapping[str, Kept]) -> Recording:
-    """The same with what is kept of trials."""
+def _with_trials(run: FinishedRun, rows: Mapping[str, Kept]) -> FinishedRun:
+    """The run with curves, parameters and winners of its trials."""
     curves: dict[tuple[str, str], CurveRow] = {}
     params: dict[tuple[str, str], TrialRow] = {}
     best: dict[str, str] = {}
@@ -72,7 +72,7 @@ def _with_trials(recording: Recording, rows: Mapping[str, Kept]) -> Recording:
             params[row.app, row.job] = row
         elif isinstance(row, BestRow):
             best[row.app] = row.job
-    for name, app in recording.apps.found.items():
+    for name, app in run.apps.found.items():
         jobs = []
         for job in app.jobs or ():
             curve, trial = curves.get((name, job.job)), params.get((name, job.job))
@@ -86,8 +86,8 @@ def _with_trials(recording: Recording, rows: Mapping[str, Kept]) -> Recording:
                     best=best.get(name) == job.job,
                 )
             )
-        recording.apps.add(name, jobs=tuple(jobs) or app.jobs)
-    return recording
+        run.apps.add(name, jobs=tuple(jobs) or app.jobs)
+    return run
 
 
 def _chosen(trial: TrialRow | None) -> dict[str, object]:

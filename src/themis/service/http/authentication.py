@@ -11,14 +11,14 @@ from themis.security.browser_sessions import (
     cookie_name,
 )
 from themis.security.rate_limits import WRONG_CREDENTIALS, RateBuckets
-from themis.security.tokens import Identity, Vault, check_bearer, note_use
+from themis.security.tokens import Identity, TokenStore, check_bearer, note_use
 from themis.service.http.settings import ApiSettings
 
 
 class Gate:
     """Names the caller, and makes an address wait that sends too many wrong credentials."""
 
-    def __init__(self, vault: Vault, settings: ApiSettings) -> None:
+    def __init__(self, vault: TokenStore, settings: ApiSettings) -> None:
         self._vault = vault
         self._settings = settings
         self._wrong = RateBuckets(settings.limits, WRONG_CREDENTIALS)

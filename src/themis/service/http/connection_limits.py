@@ -37,7 +37,7 @@ class _Visit:
     """Runs while we wait for the caller."""
 
 
-class Guard:
+class ConnectionLimiter:
     """Counts connections, and ends those that we have waited for long enough."""
 
     def __init__(self, limits: CallerLimits) -> None:
@@ -120,10 +120,10 @@ def _hang_up(visit: _Visit) -> None:
         visit.socket.shutdown(socket.SHUT_RDWR)
 
 
-class GuardedDoor(socket.socket):
+class LimitedSocket(socket.socket):
     """A socket that listens, and lets in whom the guard lets in."""
 
-    def __init__(self, door: socket.socket, guard: Guard) -> None:
+    def __init__(self, door: socket.socket, guard: ConnectionLimiter) -> None:
         super().__init__(door.family, door.type, door.proto, fileno=door.detach())
         self._guard = guard
 
@@ -154,10 +154,10 @@ class _Visitor(socket.socket):
         super().close()
 
 
-class GuardedProtocol(H11Protocol):
+class LimitedProtocol(H11Protocol):
     """HTTP that tells the guard whose turn it is."""
 
-    def __init__(self, guard: Guard, *args: Any, **named: Any) -> None:
+    def __init__(self, guard: ConnectionLimiter, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self._guard = guard
         self._peer: Peer = ("",)

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from themis.config.keys import CallerLimits
 from themis.core.arbiter import events as ev
-from themis.security.audit import AuditRow, Refusals
+from themis.security.audit import AuditRow, RefusalCounter
 from themis.security.rate_limits import OpenStreams, RateBuckets
-from themis.security.tokens import Vault
-from themis.service.dashboard.live_model import LiveBoard
+from themis.security.tokens import TokenStore
+from themis.service.dashboard.live_model import LiveModel
 from themis.service.http.authentication import Gate
 from themis.service.http.settings import ApiSettings
 from themis.service.service import Service
@@ -25,15 +25,15 @@ MOST_STREAMS = 8
 class ApiContext:
     """Held by the application, given to every handler."""
 
-    def __init__(self, service: Service, vault: Vault, settings: ApiSettings) -> None:
+    def __init__(self, service: Service, vault: TokenStore, settings: ApiSettings) -> None:
         self.service = service
         self.vault = vault
         self.settings = settings
         self.gate = Gate(vault, settings)
         self.rates = RateBuckets(settings.limits)
         self.streams = OpenStreams(_with_few_streams(settings.limits))
-        self.refusals = Refusals()
-        self.board = LiveBoard(service, settings.wall)
+        self.refusals = RefusalCounter()
+        self.board = LiveModel(service, settings.wall)
 
     def change(self, settings: ApiSettings) -> None:
         """Use other settings from now on."""

@@ -10,7 +10,6 @@ from typing import Any
 
 from themis.apps import AppFile, SweepPlan, parse_app, plan_app
 from themis.core.arbiter.app_state import AppState
-from themis.core.arbiter.cluster_state import GONE
 from themis.core.arbiter.offer import Fairness, fairness_of
 from themis.core.explain import Facts, explain
 from themis.core.fairness.ideal_time import Convention, ideal_time
@@ -20,12 +19,12 @@ from themis.core.steward.node_table import NodeEntry
 from themis.core.steward.rows import WantedRun
 from themis.core.steward.shared_storage import birth_of, checkpoints_of
 from themis.core.steward.steward import Steward
+from themis.dashboard.arbiter_rows import gpu_row
+from themis.dashboard.model import ANONYMOUS
 from themis.protocol.agent_messages import Reached, SubmittedApp
 from themis.protocol.node_messages import finite
 from themis.service.retained_rows import EndedApp
 from themis.service.run_diagnostics import Crashes, crashes_of, reason_of, trouble_of
-
-ANONYMOUS = "(another owner's)"
 
 
 def app_in_full(steward: Steward, app: AppId, now: float) -> dict[str, Any]:
@@ -301,24 +300,17 @@ def machine_of(steward: Steward, gpu: int) -> str:
 
 def node_row(steward: Steward, node: NodeEntry, *, sealed: bool) -> dict[str, Any]:
     """One machine with its GPUs."""
-    world, ledger = steward.arbiter.world, steward.arbiter.ledger
+    world = steward.arbiter.world
     number = world.topology.number_of.get(node.name)
     gpus = []
     for index, gpu in enumerate(node.gpus):
-        lease, quarantine = ledger.lease(gpu), ledger.quarantine_reason(gpu)
-        state = "free"
-        if quarantine == GONE:
-            state = "absent"
-        elif quarantine is not None:
-            state = "quarantined"
-        elif lease is not None:
-            state = "fencing" if ledger.is_leaving(gpu) else "leased"
-        line: dict[str, Any] = {"index": index, "gpu": gpu, "state": state}
-        if lease is not None:
-            line["app"] = ANONYMOUS if sealed else lease.app
-        if state == "quarantined":
+        row = gpu_row(steward.arbiter, gpu, index)
+        line: dict[str, Any] = {"index": index, "gpu": gpu, "state": row.state}
+        if row.app is not None:
+            line["app"] = ANONYMOUS if sealed else row.app
+        if row.reason:
             # The text may name an app.
-            line["reason"] = "out of use" if sealed else quarantine
+            line["reason"] = "out of use" if sealed else row.reason
         gpus.append(line)
     last = node.last
     return {
@@ -328,7 +320,7 @@ def node_row(steward: Steward, node: NodeEntry, *, sealed: bool) -> dict[str, An
         "heard": node.heard,
         "cordoned": number is not None and world.is_cordoned(number),
         "draining": number is not None and world.is_draining(number),
-        "trouble": _shape_trouble(steward, node),
+        "trouble": shape_trouble(steward, node),
         "control": last.control if last else None,
         "version": last.version if last else None,
         "trust_tenants": last.trust_tenants if last else None,
@@ -337,7 +329,7 @@ def node_row(steward: Steward, node: NodeEntry, *, sealed: bool) -> dict[str, An
     }
 
 
-def _shape_trouble(steward: Steward, node: NodeEntry) -> str:
+def shape_trouble(steward: Steward, node: NodeEntry) -> str:
     """Why a machine that is heard is not used; empty if it is, or is only silent."""
     topology = steward.arbiter.world.topology
     number = topology.number_of.get(node.name)
@@ -366,6 +358,6 @@ def gpu_counts(steward: Steward, removed: Container[str] = ()) -> dict[str, int]
     for node in steward.nodes.values():
         if node.name in removed:
             continue
-        for line in node_row(steward, node, sealed=True)["gpus"]:
-            counts[line["state"]] += 1
+        for index, gpu in enumerate(node.gpus):
+            counts[gpu_row(steward.arbiter, gpu, index).state] += 1
     return counts

@@ -17,12 +17,12 @@ from themis.config.keys import Tls
 from themis.errors import UnavailableError
 from themis.security.bind_address import listen
 from themis.security.tls import uvicorn_options
-from themis.service.http.connection_limits import Guard, GuardedDoor, GuardedProtocol
+from themis.service.http.connection_limits import ConnectionLimiter, LimitedProtocol, LimitedSocket
 
 
 @asynccontextmanager
 async def open_http(
-    app: Any, address: Address, guard: Guard, tls: Tls, patience: float = 3.0
+    app: Any, address: Address, guard: ConnectionLimiter, tls: Tls, patience: float = 3.0
 ) -> AsyncIterator[Address]:
     """Answer at an address; yields it with the port that was taken for 0.
 
@@ -44,7 +44,7 @@ async def open_http(
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=int(patience),
-        http=partial(GuardedProtocol, guard),  # type: ignore[arg-type]  # it makes one
+        http=partial(LimitedProtocol, guard),  # type: ignore[arg-type]  # it makes one
         # Who calls from this machine need not be a proxy, and would choose their address freely.
         proxy_headers=False,
         # Nobody asks for them, and they would be out of the guard's sight.
@@ -53,7 +53,7 @@ async def open_http(
         **uvicorn_options(tls),
     )
     # Bound here and not by uvicorn, which would end the process with a line of its own.
-    door = GuardedDoor(listen("http", address), guard)
+    door = LimitedSocket(listen("http", address), guard)
     server = _Uvicorn(options)
     task = asyncio.create_task(server.serve([door]))
     try:

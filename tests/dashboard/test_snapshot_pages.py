@@ -11,8 +11,8 @@ from themis.core.arbiter.events import AppSuspended, MachineCordoned, MachineLef
 from themis.core.model import AppId, Machine, Topology
 from themis.core.model.reasons import Reason
 from themis.core.policies import policy
-from themis.dashboard.open import open_all
-from themis.dashboard.snapshots import Still, is_snapshot, open_snapshot
+from themis.dashboard.run_loader import load_runs
+from themis.dashboard.snapshot_pages import SnapshotPages, is_snapshot, open_snapshot
 from themis.errors import ConfigError, MissingError
 from themis.recording.cluster_snapshots import dumps_snapshot, write_snapshot
 from themis.recording.codec import dumps
@@ -44,7 +44,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_snapshot_is_shown_as_it_was(path: Path) -> None:
-    (still,) = open_all([path])
+    (still,) = load_runs([path])
     board = still.board(("monday.json",))
     assert (board.origin.kind, board.origin.title) == ("snapshot", "monday.json")
     assert board.origin.policy == "equal-share"
@@ -88,7 +88,7 @@ def test_two_snapshots_of_one_name_are_told_apart(path: Path, tmp_path: Path) ->
     other = tmp_path / "later" / "monday.json"
     other.parent.mkdir()
     other.write_bytes(path.read_bytes())
-    titles = [each.origin.title for each in open_all([path, other])]
+    titles = [each.origin.title for each in load_runs([path, other])]
     assert len(set(titles)) == 2
 
 
@@ -108,7 +108,7 @@ def test_a_damaged_snapshot_is_told(path: Path) -> None:
 def test_a_snapshot_of_somebodys_own_policy_imports_nothing(path: Path) -> None:
     data = json.loads(path.read_text()) | {"policy": "os.path:join"}
     path.write_text(json.dumps(data))
-    assert isinstance(open_all([path])[0], Still)
+    assert isinstance(load_runs([path])[0], SnapshotPages)
     assert open_snapshot(path).origin.policy == "os.path:join"
 
 

@@ -13,9 +13,12 @@ from typing import Any
 from themis.core.arbiter.records import RoundRecord
 from themis.core.model import Topology
 from themis.core.model.reasons import Reason
-from themis.dashboard.app_history import AppHistory, Histories
+from themis.dashboard.app_history import AppHistories, AppHistory
+from themis.dashboard.arbiter_rows import machine_row
 from themis.dashboard.model import (
     FAIR,
+    MOST_LEASES,
+    SHORT,
     AppPage,
     AppRow,
     Board,
@@ -34,20 +37,16 @@ from themis.dashboard.model import (
     finite,
 )
 from themis.dashboard.round_view import RoundView, view_of
-from themis.dashboard.segment_columns import Gathering, HeldSegment
+from themis.dashboard.timeline_columns import HeldSegment, TimelineBuilder
 from themis.errors import CorruptLogError, MissingError, RefusedError
 from themis.recording.codec import decode, loads
 
-SHORT = 48
-"""Points of a history in a list."""
-MOST_LEASES = 2000
-"""Of one app on its page; the newest."""
 _HOUR = 3600.0
 _UNKNOWN = "(unknown)"
 
 
 @dataclass(frozen=True, slots=True)
-class KnownApp:
+class RunApp:
     """One app of a recording."""
 
     app: str
@@ -63,19 +62,19 @@ class KnownApp:
     jobs: tuple[JobRow, ...] | None = None
 
 
-class AppIndex:
+class RunApps:
     """Apps by name, in the order in which they were first seen."""
 
     def __init__(self) -> None:
-        self.found: dict[str, KnownApp] = {}
+        self.found: dict[str, RunApp] = {}
 
     def add(self, app: str, **known: Any) -> None:
         """What is known of an app; adds to what was."""
-        self.found[app] = replace(self.found.get(app) or KnownApp(app), **known)
+        self.found[app] = replace(self.found.get(app) or RunApp(app), **known)
 
 
 @dataclass(frozen=True, slots=True)
-class FoundRound:
+class RunRound:
     """A round, and where to read it."""
 
     line: RoundLine
@@ -103,23 +102,19 @@ class FoundRound:
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class FinishedRun:
     """What is over does not change."""
 
     origin: DataOrigin
     topology: Topology | None
-    apps: AppIndex
+    apps: RunApps
     held: Sequence[HeldSegment]
-    histories: Histories
-    index: Sequence[FoundRound]
+    histories: AppHistories
+    round_index: Sequence[RunRound]
     summary: Mapping[str, Any] = field(default_factory=dict)
     workload: str = ""
     note: str = ""
     """What is amiss with it."""
-
-    def renamed(self, origin: DataOrigin) -> "Recording":
-        """The same under another title."""
-        return replace(self, origin=origin)
 
     # Pages
 
@@ -127,7 +122,7 @@ class Recording:
         """The state at its end."""
         seconds = self._seconds()
         begin, end = self._span()
-        rows = tuple(self._row(app, seconds, SHORT) for app in self._all_apps())
+        rows = tuple(self._row(app, seconds) for app in self._all_apps())
         machines = self._machines()
         total = sum(len(machine.gpus) for machine in machines)
         return Board(
@@ -139,13 +134,13 @@ class Recording:
             gpus={"total": total},
             apps=rows,
             machines=machines,
-            last_round=self.index[-1].line.round if self.index else None,
+            last_round=self.round_index[-1].line.round if self.round_index else None,
             runs=runs,
         )
 
     def timeline(self) -> Timeline:
         """Who held which GPU when."""
-        gathering = Gathering(app.app for app in self._all_apps())
+        gathering = TimelineBuilder(app.app for app in self._all_apps())
         return gathering.timeline(gathering.columns(self.held), Columns(), len(self.held))
 
     def app(self, name: str) -> AppPage:
@@ -163,7 +158,7 @@ class Recording:
         if found.ended is not None:
             reasons = (*reasons, (found.ended, str(_last_reason(found))))
         return AppPage(
-            row=self._row(found, self._seconds(), SHORT),
+            row=self._row(found, self._seconds()),
             now=self._span()[1],
             weight=found.weight,
             outcome=found.outcome or ("finished" if found.ended is not None else ""),
@@ -177,7 +172,7 @@ class Recording:
 
     def rounds(self, before: int | None, limit: int) -> RoundList:
         """A page of rounds."""
-        lines = [item.line for item in self.index if not before or item.line.round < before]
+        lines = [item.line for item in self.round_index if not before or item.line.round < before]
         page = lines[-limit:]
         return RoundList(tuple(page), page[0].round if len(page) < len(lines) else None)
 
@@ -188,11 +183,11 @@ class Recording:
             MissingError: There is none of this number.
             CorruptLogError: It cannot be read.
         """
-        for place, item in enumerate(self.index):
+        for place, item in enumerate(self.round_index):
             if item.line.round == number:
-                before = self.index[place - 1].read() if place else None
+                before = self.round_index[place - 1].read() if place else None
                 return view_of(item.read(), None, before)
-        span = f"1 to {len(self.index)} are kept" if self.index else "none were kept"
+        span = f"1 to {len(self.round_index)} are kept" if self.round_index else "none were kept"
         raise MissingError(f"round {number}", span)
 
     def compared(self) -> RunLine:
@@ -232,15 +227,15 @@ class Recording:
             "makespan_h": finite(told.get("makespan_h")) or (begin_end[1] - begin_end[0]) / _HOUR,
             "gpu_hours": finite(gpu_hours),
             "moves": None if moves is None else float(moves),
-            "rounds": float(told.get("rounds", len(self.index))),
+            "rounds": float(told.get("rounds", len(self.round_index))),
         }
 
-    def _all_apps(self) -> list[KnownApp]:
+    def _all_apps(self) -> list[RunApp]:
         """Those that have a line of their own, and those that only held something."""
         known = dict(self.apps.found)
         for item in self.held:
             if item.app not in known:
-                known[item.app] = KnownApp(item.app)
+                known[item.app] = RunApp(item.app)
         return sorted(known.values(), key=lambda app: (app.submitted or 0.0, app.app))
 
     def _seconds(self) -> dict[str, float]:
@@ -254,10 +249,10 @@ class Recording:
         times += [item.start for item in self.held[:1]]
         ends = [app.ended for app in self.apps.found.values() if app.ended is not None]
         ends += [max((item.end for item in self.held), default=0.0)]
-        ends += [item.line.settled for item in self.index[-1:]]
+        ends += [item.line.settled for item in self.round_index[-1:]]
         return min(times, default=0.0), max(ends)
 
-    def _row(self, app: KnownApp, seconds: Mapping[str, float], points: int) -> AppRow:
+    def _row(self, app: RunApp, seconds: Mapping[str, float]) -> AppRow:
         history = self.histories.of(app.app)
         over = app.ended is not None
         elapsed = app.ended - app.submitted if app.ended is not None and app.submitted else None
@@ -277,7 +272,7 @@ class Recording:
             gpu_seconds=app.gpu_seconds
             if app.gpu_seconds is not None
             else seconds.get(app.app),
-            history=history.short(points),
+            history=history.short(SHORT),
         )  # fmt: skip
 
     def _lease(self, item: HeldSegment) -> LeaseSegment:
@@ -295,25 +290,18 @@ class Recording:
             gpus = tuple(GpuRow(gpu, gpu, 0, "free") for gpu in range(most))
             row = MachineRow(_UNKNOWN, _UNKNOWN, "", 0.0, "present", gpus, note=self.note)
             return (row,) if gpus else ()
-        rows = []
-        for number, machine in enumerate(self.topology.machines):
-            first_slot = self.topology.slots_of[number][0]
-            gpus = tuple(
-                GpuRow(gpu, index, self.topology.seats[gpu].slot - first_slot, "free")
-                for index, gpu in enumerate(self.topology.gpus_of[number])
+        return tuple(
+            machine_row(
+                machine,
+                "present",
+                tuple(
+                    GpuRow(gpu, index, self.topology.seats[gpu].slot, "free")
+                    for index, gpu in enumerate(self.topology.gpus_of[number])
+                ),
+                number,
             )
-            rows.append(
-                MachineRow(
-                    machine.name,
-                    machine.rack,
-                    machine.gpu_model,
-                    machine.gpu_memory,
-                    "present",
-                    gpus,
-                    number=number,
-                )
-            )
-        return tuple(rows)
+            for number, machine in enumerate(self.topology.machines)
+        )
 
 
 def _last(history: AppHistory) -> float | None:
@@ -324,7 +312,7 @@ def _reason_now(history: AppHistory) -> str | None:
     return history.reasons[-1][1] if history.reasons else None
 
 
-def _last_reason(app: KnownApp) -> Reason:
+def _last_reason(app: RunApp) -> Reason:
     return Reason.FAILED if app.outcome.startswith("failed") else Reason.ENDED
 
 

@@ -1,8 +1,8 @@
-"""Snapshots for the pages: a cluster at one moment, as it was.
+"""A snapshot for the pages: a cluster at one moment.
 
 open_snapshot(Path("monday.json"))
 
-A snapshot has no past: no rounds, no histories, no leases that are over.
+A snapshot has no past: no rounds, no histories, no ended leases.
 """
 
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ from pathlib import Path
 
 from themis.core.arbiter import Arbiter
 from themis.core.arbiter.app_state import AppState
-from themis.core.arbiter.cluster_state import GONE
-from themis.core.arbiter.offer import Fairness, fairness_of
+from themis.core.arbiter.offer import fairness_of
 from themis.core.arbiter.saved_state import arbiter_from
 from themis.core.model import GpuId
 from themis.core.policies import policy
-from themis.dashboard.app_history import Histories
-from themis.dashboard.finished import AppIndex, Recording
+from themis.dashboard.app_history import AppHistories
+from themis.dashboard.arbiter_rows import app_row, gpu_row, machine_row, phase_rows
+from themis.dashboard.finished_run import FinishedRun, RunApps
 from themis.dashboard.model import (
     MEASURES,
     AppPage,
@@ -25,17 +25,15 @@ from themis.dashboard.model import (
     Board,
     Columns,
     DataOrigin,
-    GpuRow,
     JobRow,
     LeaseSegment,
     MachineRow,
-    PhaseRow,
     RunLine,
     Timeline,
     ViewerInfo,
     finite,
 )
-from themis.dashboard.segment_columns import Gathering, HeldSegment
+from themis.dashboard.timeline_columns import TimelineBuilder, held_segment
 from themis.errors import ConfigError, MissingError, ThemisError
 from themis.recording.cluster_snapshots import (
     KIND,
@@ -64,7 +62,7 @@ def is_snapshot(path: Path) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Still(Recording):
+class SnapshotPages(FinishedRun):
     """A cluster at one moment."""
 
     at: float = 0.0
@@ -74,7 +72,7 @@ class Still(Recording):
     counts: Mapping[str, int] = field(default_factory=dict)
 
     def board(self, runs: tuple[str, ...] = ()) -> Board:
-        """The state then."""
+        """The state at that moment."""
         begin = min((row.submitted for row in self.rows if row.submitted), default=self.at)
         return Board(
             origin=self.origin,
@@ -89,8 +87,8 @@ class Still(Recording):
         )
 
     def timeline(self) -> Timeline:
-        """Who held which GPU."""
-        gathering = Gathering(row.app for row in self.rows)
+        """Which app held which GPU."""
+        gathering = TimelineBuilder(row.app for row in self.rows)
         return gathering.timeline(Columns(), gathering.columns(self.held), 0)
 
     def app(self, name: str) -> AppPage:
@@ -105,13 +103,13 @@ class Still(Recording):
         return found
 
     def compared(self) -> RunLine:
-        """Its line in a comparison: nothing of it is over."""
+        """Its line in a comparison, without measures: no app has ended."""
         nothing = {measure.name: None for measure in MEASURES}
         origin = self.origin
         return RunLine(origin.title, origin.policy, origin.cluster, "", None, nothing, (), ())
 
 
-def open_snapshot(path: Path) -> Still:
+def open_snapshot(path: Path) -> SnapshotPages:
     """The snapshot in a file.
 
     Raises:
@@ -120,7 +118,7 @@ def open_snapshot(path: Path) -> Still:
     """
     snapshot = read_snapshot(path)
     try:
-        # Nothing is decided, so that any policy will do; its own may be somebody's code.
+        # Any policy will do, as none is asked; the one that the file names may be code of a user.
         arbiter = arbiter_from(snapshot.state, policy("fifo"), seed=snapshot.seed)
         return _still(snapshot, arbiter, path.name)
     except (ThemisError, ArithmeticError, LookupError, ValueError) as error:
@@ -128,12 +126,12 @@ def open_snapshot(path: Path) -> Still:
         raise ConfigError("snapshot", problem, "a file of `themis snapshot`", str(path)) from None
 
 
-def _still(snapshot: Snapshot, arbiter: Arbiter, title: str) -> Still:
+def _still(snapshot: Snapshot, arbiter: Arbiter, title: str) -> SnapshotPages:
     world, ledger, at = arbiter.world, arbiter.ledger, snapshot.at
-    stands = fairness_of(world, at)
+    standings = fairness_of(world, at)
     pictures = {picture.app: picture for picture in snapshot.apps}
     leases = [
-        HeldSegment(lease.gpu, lease.app, lease.start, lease.end, str(lease.source))
+        held_segment(lease, lease.end)
         for gpu in range(len(ledger))
         if (lease := ledger.lease(GpuId(gpu))) is not None
     ]
@@ -141,7 +139,7 @@ def _still(snapshot: Snapshot, arbiter: Arbiter, title: str) -> Still:
     name_of = {gpu.gpu: machine.machine for machine in machines for gpu in machine.gpus}
     pages = {}
     for name, state in sorted(world.apps.items()):
-        row = _row(arbiter, state, stands.get(name), at)
+        row = app_row(arbiter, state, standings.get(name), at, reason=str(state.reason))
         mine = tuple(
             LeaseSegment(item.gpu, name_of[item.gpu], item.start, item.end, item.source, open=True)
             for item in leases
@@ -164,40 +162,10 @@ def _still(snapshot: Snapshot, arbiter: Arbiter, title: str) -> Still:
         "snapshot", title, snapshot.policy, world.topology.name, settings.lease, taken=snapshot.wall
     )
     rows = tuple(page.row for page in pages.values())
-    return Still(
-        origin, world.topology, AppIndex(), tuple(leases), Histories(), (),
+    return SnapshotPages(
+        origin, world.topology, RunApps(), tuple(leases), AppHistories(), (),
         at=at, rows=rows, pages=pages, machines=machines, counts=counts,
     )  # fmt: skip
-
-
-def phase_rows(state: AppState) -> tuple[PhaseRow, ...]:
-    """The phases of an app that is not over."""
-    return tuple(
-        PhaseRow(
-            phase.jobs,
-            phase.iterations,
-            "over" if number < state.phase else "now" if number == state.phase else "to come",
-        )
-        for number, phase in enumerate(state.spec.phases)
-    )
-
-
-def _row(arbiter: Arbiter, state: AppState, stands: Fairness | None, at: float) -> AppRow:
-    held = len(arbiter.ledger.holdings(state.id))
-    rho = None if stands is None else finite(stands.rho)
-    return AppRow(
-        app=state.id,
-        owner=state.spec.owner,
-        state="suspended" if state.suspended else "running" if held else "waiting",
-        reason=str(state.reason),
-        rho=rho,
-        held=held,
-        demand=state.demand,
-        submitted=state.submitted,
-        elapsed=None if stands is None else finite(stands.elapsed),
-        ideal_seconds=None if stands is None else finite(stands.ideal_time),
-        gpu_seconds=arbiter.ledger.attained_total(state.id, at),
-    )
 
 
 def _jobs(state: AppState, picture: AppPicture) -> tuple[JobRow, ...]:
@@ -226,31 +194,12 @@ def _jobs(state: AppState, picture: AppPicture) -> tuple[JobRow, ...]:
 
 def _machines(arbiter: Arbiter) -> tuple[MachineRow, ...]:
     topology, world = arbiter.world.topology, arbiter.world
-    return tuple(
-        MachineRow(
-            machine.name,
-            machine.rack,
-            machine.gpu_model,
-            machine.gpu_memory,
-            "silent" if world.is_gone(number)
-            else "cordoned" if world.is_cordoned(number) else "present",
-            tuple(_gpu(arbiter, gpu, index) for index, gpu in enumerate(topology.gpus_of[number])),
-            number=number,
+    rows = []
+    for number, machine in enumerate(topology.machines):
+        cordoned = "cordoned" if world.is_cordoned(number) else "present"
+        gpus = tuple(
+            gpu_row(arbiter, gpu, index) for index, gpu in enumerate(topology.gpus_of[number])
         )
-        for number, machine in enumerate(topology.machines)
-    )  # fmt: skip
-
-
-def _gpu(arbiter: Arbiter, gpu: GpuId, index: int) -> GpuRow:
-    ledger = arbiter.ledger
-    lease, quarantine = ledger.lease(gpu), ledger.quarantine_reason(gpu)
-    state = "absent" if quarantine == GONE else str(ledger.state(gpu))
-    return GpuRow(
-        gpu,
-        index,
-        arbiter.world.topology.seats[gpu].slot,
-        state,
-        None if lease is None else str(lease.app),
-        None if lease is None else finite(lease.end),
-        "" if state == "absent" or quarantine is None else quarantine,
-    )
+        state = "silent" if world.is_gone(number) else cordoned
+        rows.append(machine_row(machine, state, gpus, number))
+    return tuple(rows)

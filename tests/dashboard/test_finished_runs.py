@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from themis.core.model.reasons import Reason
-from themis.dashboard.app_history import MOST_POINTS, AppHistory, Histories, thinned
-from themis.dashboard.finished import Recording
-from themis.dashboard.open import open_all
+from themis.dashboard.app_history import MOST_POINTS, AppHistories, AppHistory, thinned
+from themis.dashboard.finished_run import FinishedRun
 from themis.dashboard.reason_labels import REASONS
+from themis.dashboard.run_loader import load_runs
 from themis.errors import ConfigError, CorruptLogError, MissingError, MissingFileError
 from themis.recording.codec import dumps
 from themis.sim import RunConfig, prepare, run
@@ -48,8 +48,8 @@ def copied(folder: Path, to: Path) -> Path:
 
 
 @cache
-def only(path: Path) -> Recording:
-    (recording,) = open_all([path])
+def only(path: Path) -> FinishedRun:
+    (recording,) = load_runs([path])
     return recording
 
 
@@ -142,7 +142,7 @@ def test_runs_of_the_same_name_are_told_apart(folder: Path, tmp_path: Path) -> N
     other = tmp_path / "deeper"
     other.mkdir()
     copied(folder, other / "run")
-    titles = [item.origin.title for item in open_all([folder / "run", other / "run"])]
+    titles = [item.origin.title for item in load_runs([folder / "run", other / "run"])]
     assert titles == ["run", "run (2)"]
 
 
@@ -161,14 +161,14 @@ def test_a_damaged_file_is_named(folder: Path, tmp_path: Path, name: str, text: 
     broken = copied(folder, tmp_path / "broken")
     (broken / name).write_text(text)
     with pytest.raises(CorruptLogError, match=name):
-        open_all([broken])
+        load_runs([broken])
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError):
-        open_all([tmp_path / "nowhere"])
+        load_runs([tmp_path / "nowhere"])
     with pytest.raises(ConfigError, match="sim run"):
-        open_all([tmp_path])
+        load_runs([tmp_path])
 
 
 def test_a_run_whose_cluster_file_is_gone_still_shows_its_gpus(
@@ -229,7 +229,7 @@ def test_histories_stay_small_and_keep_both_ends() -> None:
 
 
 def test_apps_not_seen_for_longest_are_forgotten_first() -> None:
-    histories = Histories(most=2)
+    histories = AppHistories(most=2)
     for at, app in enumerate(("a", "b", "a", "c")):
         histories.note(float(at), [Line(app, 1.0, 1, "SERVED")])
     assert histories.of("b").rho == ()

@@ -1,16 +1,16 @@
-"""Segments as columns: gathered one by one, written without a detour."""
+"""The timeline as columns of numbers: quick to write and short, for a hundred thousand segments."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from themis.core.model import LeaseSource
+from themis.core.model import Lease, LeaseSource
 from themis.dashboard.model import Columns, Timeline
 
 SOURCES = (*(str(source) for source in LeaseSource), "")
-"""The last one is for what the viewer may not know."""
+"""The last one is for sources that the viewer may not see."""
 _PLACES = {name: place for place, name in enumerate(SOURCES)}
 _DIGITS = 1
-"""Tenths of a second: nobody sees less, and a hundred thousand numbers get shorter."""
+"""Tenths of a second: a pixel is more than that, and the numbers get shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,13 @@ class HeldSegment:
     source: str
 
 
-class Gathering:
-    """Names and segments on their way to a timeline."""
+def held_segment(lease: Lease, end: float) -> HeldSegment:
+    """The segment of a lease until a time."""
+    return HeldSegment(lease.gpu, lease.app, lease.start, end, str(lease.source))
+
+
+class TimelineBuilder:
+    """Collects names and segments for a timeline."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._names: dict[str, int] = {}
@@ -35,25 +40,17 @@ class Gathering:
     def _place(self, name: str) -> int:
         return self._names.setdefault(name, len(self._names))
 
-    def columns(
-        self, held: Iterable[HeldSegment], called: Mapping[str, str] | None = None
-    ) -> Columns:
-        """Segments as columns.
-
-        Args:
-            held: The segments.
-            called: What apps are called instead of their names.
-        """
+    def columns(self, held: Iterable[HeldSegment]) -> Columns:
+        """Segments as columns."""
         gpus, apps, starts, ends, sources = [], [], [], [], []
         for item in held:
-            name = item.app if called is None else called.get(item.app, item.app)
             gpus.append(item.gpu)
-            apps.append(self._place(name))
+            apps.append(self._place(item.app))
             starts.append(round(item.start, _DIGITS))
             ends.append(round(item.end, _DIGITS))
             sources.append(_PLACES.get(item.source, len(SOURCES) - 1))
         return Columns(gpus, apps, starts, ends, sources)
 
     def timeline(self, closed: Columns, present: Columns, cursor: int) -> Timeline:
-        """All of it."""
+        """The timeline of closed and present segments, with all names so far."""
         return Timeline(tuple(self._names), SOURCES, closed, present, cursor)
