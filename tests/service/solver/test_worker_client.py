@@ -178,9 +178,9 @@ def test_a_solver_that_does_not_start_is_told_plainly() -> None:
 
 SERVICE = """
 import asyncio, os
-from themis.service.solver.worker_client import Solving
+from themis.service.solver.worker_client import SolverClient
 async def run():
-    solving = Solving()
+    solving = SolverClient()
     await solving.start()
     print(solving.process_id, flush=True)
     os._exit(0)

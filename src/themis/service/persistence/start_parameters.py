@@ -1,7 +1,7 @@
 """By which policy and settings each start of a service went on: what a replay must know.
 
     service.keep(parameters_row(service.kept, epoch, StartParameters("themis", {}, settings)))
-    parameters_of(saved.kept)       # {1: StartParameters(...)}, by the epoch from which on they held
+    parameters_of(saved.kept)       # {1: StartParameters(...)}, by the epoch from which they held
 
 A row is kept only where something changed, so that restarts leave nothing behind.
 """
