@@ -17,7 +17,7 @@ CLASS = re.compile(r"_?[A-Z][A-Za-z]+|_?[A-Z_]{4,}")
 def paths_in(page: str) -> set[str]:
     """Paths in backquotes, and the folders and files of the tree."""
     found = {text for text in QUOTED.findall(page) if PATH.fullmatch(text)}
-    tree = page.split("## The tree")[-1].split("```")
+    tree = page.rsplit("## The tree", maxsplit=1)[-1].split("```")
     if len(tree) > 1:
         found |= set(re.findall(r"^ {2,4}([a-z_]+(?:/|\.py)) ", tree[1], re.MULTILINE))
     return found

@@ -48,7 +48,7 @@ def main() -> int:
         mistyped,
     )
 
-    # Policies of one's own are found in the folder one works in, after everything installed.
+    # A user's policy is found in the working directory, after all installed packages.
     with suppress(FileNotFoundError):  # The folder may be gone; most commands do not need it.
         sys.path.append(str(Path.cwd()))
     try:

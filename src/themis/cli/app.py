@@ -28,7 +28,7 @@ class _Verb:
     function: str = ""
     """Empty for the one of its name."""
     kind: tuple[str, str] | None = None
-    """Module and name of the class of its command, where it has one of its own."""
+    """Module and name of a click command class, for verbs that need a special one."""
     hidden: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
 

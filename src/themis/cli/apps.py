@@ -54,7 +54,7 @@ def ls(
 def status(
     app: App,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Show it until it is over; exits 1 if it fails.")
+        bool, typer.Option("--watch", "-w", help="Show it until it ends; exits 1 if it fails.")
     ] = False,
     server: Server = SERVER,
     ca: Authority = None,
@@ -112,7 +112,7 @@ def cancel(app: App, server: Server = SERVER, ca: Authority = None, json: Json =
 
 
 def retry(app: App, server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
-    """Submit an app that is over once more, as a new one."""
+    """Submit an ended app again, as a new one."""
     client = reach(server, ca)
     name, answer = on_app(client, app, client.retry)
     if json:

@@ -47,13 +47,13 @@ def record_command(
         Path | None,
         typer.Option("--from", help="Take them out of an event log (or a run folder with one)."),
     ] = None,
-    every: Annotated[int, typer.Option(min=1, help="Only one auction in so many.")] = 1,
-    bidders: Annotated[int, typer.Option(min=0, help="Only with at least so many bidders.")] = 0,
+    every: Annotated[int, typer.Option(min=1, help="Only every n-th auction.")] = 1,
+    bidders: Annotated[int, typer.Option(min=0, help="Only auctions with at least this many bidders.")] = 0,
     slowest: Annotated[
-        int | None, typer.Option(min=1, help="Only so many, those that took the solver longest.")
+        int | None, typer.Option(min=1, help="Only the n that took the solver longest.")
     ] = None,
     most: Annotated[
-        int | None, typer.Option(min=1, help="At most so many, spread evenly over the run.")
+        int | None, typer.Option(min=1, help="At most n, spread evenly over the run.")
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace auctions that are in the folder already.")

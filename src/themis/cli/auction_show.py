@@ -18,7 +18,7 @@ def show_command(
         typer.Argument(metavar="[N]", min=0, help="The round; without it the last ones."),
     ] = None,
     limit: Annotated[
-        int, typer.Option(min=1, max=100, help="So many of the last rounds, at most.")
+        int, typer.Option(min=1, max=100, help="At most this many of the last rounds.")
     ] = 50,
     before: Annotated[
         int | None, typer.Option(min=1, help="Those before this round instead.")
@@ -28,7 +28,7 @@ def show_command(
     ca: Authority = None,
     json: Json = False,
 ) -> None:
-    """Show a round of the service: who was asked, bid, won, paid and got what was left."""
+    """Show a round of the service: invitations, bids, winners, payments and leftovers."""
     client = reach(server, ca)
     answer = client.rounds(before, limit) if number is None else client.round(number)
     if json:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 ALL = "all"
 MAX_BUDGET = 10**12
-"""As in files; it is far more than anybody waits for."""
+"""As in files; far more than a user waits for."""
 MAX_COMBINATIONS = 20_000
 """Combinations of rows up to which brute force is one of `all`."""
 
@@ -143,7 +143,7 @@ def warm_up(solvers: list[Solver]) -> None:
 
 
 def _exercise() -> Problem:
-    """A small auction in which nobody can have all it wants."""
+    """A small auction in which demand exceeds the offer."""
     from themis.core.auction import Bidder, Candidate, OfferedMachine, Problem  # noqa: PLC0415 - late
     from themis.core.model import CLUSTER, AppId, Chunk  # noqa: PLC0415 - see above
 

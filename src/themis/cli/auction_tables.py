@@ -264,7 +264,7 @@ def _plain_solution(problem: Problem, solution: Solution) -> dict[str, Any]:
     winners = []
     for app, win in sorted(solution.winners.items()):
         bidder, kept = bidders.get(app), solution.kept.get(app)
-        # A recorded answer may be wrong, and is shown all the same.
+        # A recorded answer may be wrong; show it anyway.
         known = bidder is not None and 0 <= win.row < len(bidder.rows)
         row = bidder.rows[win.row] if bidder is not None and known else None
         winners.append(

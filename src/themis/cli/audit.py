@@ -12,7 +12,7 @@ from themis.cli.common.service_calls import SERVER, Authority, Server, moment, r
 
 
 def audit(
-    last: Annotated[int, typer.Option(min=1, max=1000, help="So many of the newest rows.")] = 50,
+    last: Annotated[int, typer.Option(min=1, max=1000, help="How many of the newest rows.")] = 50,
     first: Annotated[
         int | None, typer.Option(min=1, help="Instead: 1000 rows from this number on.")
     ] = None,

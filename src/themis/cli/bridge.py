@@ -58,7 +58,7 @@ def bridge(
         ),
     ] = None,
 ) -> None:
-    """Be the nodes of a cluster; `themis serve --engine slurm` or `ray` starts it by itself.
+    """Run the nodes of a Slurm or Ray cluster; `themis serve --engine ...` starts it for you.
 
     Stops on SIGTERM or Ctrl-C; jobs go on, and the next one takes them over.
     """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from themis.security.certificate_authority import CertificatePair
 
 Folder = Annotated[Path, typer.Option("--dir", help="The folder with the authority's files.")]
-Days = Annotated[float, typer.Option(help="Valid for so many days.")]
+Days = Annotated[float, typer.Option(help="Days of validity.")]
 
 app = typer.Typer(
     help="Make certificates for the service and its nodes.",
@@ -31,7 +31,7 @@ def _group() -> None:
 
 @app.command("ca")
 def ca_command(folder: Folder = Path("certs"), days: Days = 3650.0, json: Json = False) -> None:
-    """A new authority: ca.pem for everybody, ca.key for nobody but you."""
+    """Make a certificate authority: ca.pem to hand out, ca.key to keep secret."""
     from themis.security.certificate_authority import make_authority  # noqa: PLC0415 - late, for a quick --help
 
     _tell(make_authority(folder, now=time.time(), days=days), json=json)

@@ -220,7 +220,7 @@ def _check(file: Path, kind: FileKind) -> RunFileReport:
 
 
 def _mistake_of_engine(file: Path) -> ConfigError | None:
-    """Why a service with this file, in this environment, could start no nodes of its own."""
+    """Why a service with this file and environment could not start its local nodes."""
     from themis.config.loader import examine  # noqa: PLC0415 - see above
     from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
 

@@ -45,7 +45,7 @@ def dashboard(
         if json:
             print_json({"url": link, "runs": []})
         else:
-            note("open this in your browser within five minutes; it works once, so tell it nobody:")
+            note("open this in your browser within five minutes; it works once; keep it secret:")
             say(link)
         return
     import threading  # noqa: PLC0415 - late, so that --help is quick

@@ -97,7 +97,7 @@ def timeline_lines(made: Mapping[str, Any], width: int) -> list[Text]:
 
 
 def _holders(spans: Sequence[Mapping[str, Any]], seconds: float, width: int) -> list[str]:
-    """Who held a GPU in the middle of each of so many parts of the time."""
+    """The holder of a GPU in the middle of each of `parts` parts of the time."""
     found, index = [], 0
     for column in range(width):
         at = (column + 0.5) * seconds / width

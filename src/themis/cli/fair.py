@@ -1,4 +1,4 @@
-"""`themis fair`: who is treated how fairly, the worst off first."""
+"""`themis fair`: rho of every app, the worst off first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FAIR = 1.05
 
 
 def fair(server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
-    """Show rho of every app: its time on the cluster by that on a share of its own."""
+    """Show rho of every app: its time on the cluster divided by its time on a private share."""
     lines = reach(server, ca).fair()
     if json:
         print_json({"apps": lines})

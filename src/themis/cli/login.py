@@ -25,5 +25,5 @@ def login(server: Server = SERVER, ca: Authority = None, json: Json = False) -> 
     if json:
         print_json({"link": link})
         return
-    note("open this in your browser within five minutes; it works once, so tell it nobody:")
+    note("open this in your browser within five minutes; it works once; keep it secret:")
     say(link)

@@ -1,6 +1,6 @@
 """`themis logs`: what jobs print.
 
-Logs are what programs of somebody wrote: nothing in them may steer the terminal. Colours go, and of
+Logs hold whatever programs of other users wrote: nothing in them may steer the terminal. Colours go, and of
 a progress bar that is drawn over and over only the last state is shown.
 """
 
@@ -50,10 +50,10 @@ def logs(
         ),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until the job is over, or Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Follow until the job ends, or Ctrl-C.")
     ] = False,
     tail: Annotated[
-        int | None, typer.Option("--tail", "-n", min=0, help="Only the last so many lines.")
+        int | None, typer.Option("--tail", "-n", min=0, help="Only the last n lines.")
     ] = None,
     server: Server = SERVER,
     ca: Authority = None,
@@ -117,7 +117,7 @@ def rest(client: Client, app: str, job: str, offset: int = 0) -> Iterator[Answer
 
 
 def last_lines(client: Client, app: str, job: str, number: int) -> Answer:
-    """The last so many lines of a log, as one piece."""
+    """The last lines of a log, as one text."""
     back = max(4096, (number + 1) * _LINE_BYTES)
     while True:
         first = client.logs(app, job, offset=-back)

@@ -70,7 +70,7 @@ def node(
     """Run jobs on this machine's GPUs as the service says.
 
     Stops on SIGTERM or Ctrl-C; SIGHUP reads accounts and token again. Jobs go on: a node that is
-    started again takes them over, and what nobody takes over ends with its lease.
+    started again adopts them; a job that no node adopts ends with its lease.
     """
     from themis.node.process import node_name, run_node  # noqa: PLC0415 - slow to import
 

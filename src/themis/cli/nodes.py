@@ -38,7 +38,7 @@ def ls_command(server: Server = SERVER, ca: Authority = None, json: Json = False
 def cordon_command(
     node: Node, server: Server = SERVER, ca: Authority = None, json: Json = False
 ) -> None:
-    """No new leases on a machine; who is there may stay."""
+    """Grant no new leases on a machine; running jobs may stay."""
     answer = reach(server, ca).cordon(node)
     _tell(answer, f"{node} gets no new leases; `themis nodes uncordon` undoes it", json=json)
 

@@ -36,7 +36,7 @@ def quota(
         print_json({"owner": owner, "quota": wanted})
     else:
         limit = "any number of GPUs" if wanted is None else f"at most {wanted} GPUs"
-        say(f"{owner} may have {limit}; leases that are there end by themselves")
+        say(f"{owner} may have {limit}; existing leases run out")
 
 
 def weight(
@@ -74,7 +74,7 @@ def _show(client: Client, owner: str | None, *, json: bool) -> None:
         if client.whoami().get("role") != "admin":
             fail(f"{owner}: no app, quota or weight of this owner is known, or it is not yours",
                  NOT_FOUND)  # fmt: skip
-        # Whoever sees all knows that nothing was set: everybody may begin, with a share of one.
+        # A caller who sees all owners sees that nothing was set: each has weight one.
         lines = [{"owner": owner, "quota": None, "weight": None}]
     if json:
         print_json({"owners": lines})

@@ -27,7 +27,7 @@ def replay(
     ],
     policy: Annotated[
         str | None,
-        typer.Option(help="The log's policy as module:Class: a log imports no code by itself."),
+        typer.Option(help="The log's policy as module:Class: replay never imports code that a log names."),
     ] = None,
     resolve: Annotated[
         bool, typer.Option("--resolve", help="Also solve every auction again.")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from themis.client import Answer, Client
 
 NEWS = 5.0
-"""Seconds until somebody who waits for the first line is told why."""
+"""Seconds without a line of output after which the user is told why."""
 
 
 def run(
@@ -104,7 +104,7 @@ def variables(given: Sequence[str]) -> dict[str, str]:
 
 
 def follow(client: Client, app: str, *, json: bool) -> Answer:
-    """Show the log of an app's only job until the app is over; its last status."""
+    """Show the log of an app's only job until the app ends; its last status."""
     from themis.cli.logs import printer, rest  # noqa: PLC0415 - only needed when watched
 
     sheet = client.status(app)

@@ -44,7 +44,7 @@ def submit(
         ),
     ] = False,
     watch_: Annotated[
-        bool, typer.Option("--watch", "-w", help="Show it until it is over; exits 1 if it fails.")
+        bool, typer.Option("--watch", "-w", help="Show it until it ends; exits 1 if it fails.")
     ] = False,
     name: Name = None,
     set_: Set = None,
@@ -124,7 +124,7 @@ def _lay_out(name: str, answer: Mapping[str, Any], *, json: bool) -> None:
         f"tuner {plan.get('tuner', '-')}")  # fmt: skip
     rows = [(at, phase["jobs"], phase["iterations"]) for at, phase in enumerate(phases, start=1)]
     show("", ("-phase", "-jobs", "-iterations each"), rows)
-    guess = " (a guess: nobody said how long an iteration takes)" if plan.get("estimated") else ""
+    guess = " (a guess: the app file does not say how long an iteration takes)" if plan.get("estimated") else ""
     say(f"budget: {length(plan['gpu_seconds'])} of GPU time{guess}")
     ideal = _ideally(plan, "")
     if ideal:

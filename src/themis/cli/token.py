@@ -35,7 +35,7 @@ def create_command(
     role: Annotated[RoleName, typer.Option(help="What it is for.")],
     subject: Annotated[str, typer.Option(help="An owner, a node, or a person's name.")],
     days: Annotated[
-        float | None, typer.Option(help="Valid for so many days (default: until revoked).")
+        float | None, typer.Option(help="Days of validity (default: until revoked).")
     ] = None,
     remark: Annotated[str, typer.Option("--note", help="A remark, for `token ls`.")] = "",
     out: Annotated[
@@ -63,7 +63,7 @@ def create_command(
 
 
 def _write(out: Path, secret: str, undo: Any) -> None:
-    """Put the secret into its file; a token that nobody could keep is ended."""
+    """Write the secret to its file; revoke the token if that fails."""
     from themis.errors import ThemisError  # noqa: PLC0415 - late, so that --help is quick
     from themis.security.token_files import write_secret  # noqa: PLC0415 - see above
     from themis.security.tokens import Secret  # noqa: PLC0415 - see above

@@ -53,7 +53,7 @@ From = Annotated[
 Until = Annotated[str | None, typer.Option(help="End of the window, as 16d.")]
 BurstGap = Annotated[str, typer.Option(help="Like jobs so close together are one app.")]
 MaxJobs = Annotated[int, typer.Option(help="The most jobs a burst may have as one app.")]
-LimitApps = Annotated[int | None, typer.Option(help="Only the first so many apps.")]
+LimitApps = Annotated[int | None, typer.Option(help="Only the first n apps.")]
 DurationScale = Annotated[float, typer.Option(help="Multiply every duration by this.")]
 Horizon = Annotated[
     str | None, typer.Option(help="Period the load is computed over; default: the submissions'.")

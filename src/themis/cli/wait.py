@@ -1,4 +1,4 @@
-"""`themis wait`: come back when an app is over."""
+"""`themis wait`: return when an app has ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def wait(
     ca: Authority = None,
     json: Json = False,
 ) -> None:
-    """Wait until an app is over; exits 0 if it finished, 1 if not or if time was up."""
+    """Wait until an app ends; exits 0 if it finished, 1 if it failed or the time was up."""
     limit = _seconds(timeout)
     client = reach(server, ca)
     name, sheet = on_app(client, app, client.status)

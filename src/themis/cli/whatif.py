@@ -31,7 +31,7 @@ def whatif(
     file: Annotated[Path, typer.Argument(help="The app file (YAML); - for standard input.")],
     gpus: Annotated[
         list[int] | None,
-        typer.Option("--gpus", min=1, help="Also with so many GPUs per job; may be repeated."),
+        typer.Option("--gpus", min=1, help="Also with this many GPUs per job; may be repeated."),
     ] = None,
     stop: Annotated[
         list[str] | None,
@@ -96,7 +96,7 @@ def whatif(
             from themis.apps import plain_app  # noqa: PLC0415 - see above
 
             client = reach(server, ca)
-            # What would run is nobody's business here: the environment may hold secrets.
+            # Leave out the program and its environment: they may hold secrets.
             plain = plain_app(written) | {"env": {}}
             answer = client.whatif(
                 plain, **wishes, seeds=seeds, seconds=seconds, seed=seed, owner=owner, each=each
@@ -174,7 +174,7 @@ def _labelled(answer: Mapping[str, Any], labels: Mapping[int, str]) -> dict[str,
 
 
 def _myself() -> str:
-    """Whose app it is if nobody says so: names of users are not all names of owners."""
+    """The owner by default; not every user name is a valid owner name."""
     from themis.core.model.ids import check_name  # noqa: PLC0415 - see above
     from themis.errors import ConfigError  # noqa: PLC0415 - only for this
 

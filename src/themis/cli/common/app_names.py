@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from themis.client import Answer, Client
 
 PATIENCE = 1.0
-"""Seconds that somebody who has pressed TAB waits."""
+"""Seconds that a user who pressed TAB waits."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}\Z")
 _TOLD = 5
 
@@ -52,7 +52,7 @@ def _only_one(client: Client, app: str, error: UnknownAppError | DeniedError) ->
     except (UnknownAppError, DeniedError):
         pass
     else:
-        # It is there, if only as one that is over: another one must not suffer in its place.
+        # An ended app has this name: never act on another app in its place.
         raise error
     try:
         found = [name for name in _names(client.apps()) if name.startswith(app)]
@@ -67,7 +67,7 @@ def _only_one(client: Client, app: str, error: UnknownAppError | DeniedError) ->
 
 
 def _missing(client: Client, app: str, error: RefusedError) -> RefusedError:
-    """That there is no such app, as somebody may know it who does not see all."""
+    """The error for an app that does not exist, or that the caller may not see."""
     try:
         own = isinstance(error, DeniedError) and client.whoami().get("role") == "tenant"
     except ThemisError:
@@ -89,7 +89,7 @@ def _names(answer: Answer) -> list[str]:
 
 
 def job_of(jobs: list[str], wanted: str) -> str:
-    """The job that somebody means by 3 or 03.
+    """The job that 3 or 03 stands for.
 
     Raises:
         typer.Exit: There is none.
@@ -130,7 +130,7 @@ def _quietly(context: typer.Context, ask: Callable[[Client], Answer]) -> Answer 
         server = context.params.get("server") or os.environ.get("THEMIS_SERVER") or SERVER
         ca: Any = context.params.get("ca") or os.environ.get("THEMIS_CA") or None
         return ask(Client(str(server), token(), ca and Path(ca), timeout=PATIENCE, tries=1))
-    except Exception:  # whatever it is: somebody is typing, and wants no words about it
+    except Exception:  # the user is typing: never print an error here
         return None
 
 

@@ -131,7 +131,7 @@ def troubles(sheet: Mapping[str, Any], most: int = 5) -> list[str]:
 
 
 class Failures:
-    """What went wrong, each thing once, for who is shown an app while it goes on."""
+    """The problems of an app, each told once, for a user who watches it."""
 
     def __init__(self) -> None:
         self._told: set[str] = set()

@@ -29,10 +29,10 @@ _ROOM = 12
 
 
 def watch(client: Client, app: str, *, json: bool) -> Answer:
-    """Show an app until it is over; its last status.
+    """Show an app until it ends; its last status.
 
     Raises:
-        SystemExit: Somebody pressed Ctrl-C; the app goes on.
+        SystemExit: The user pressed Ctrl-C; the app continues.
     """
     try:
         with ExitStack() as stack:
@@ -73,7 +73,7 @@ def _live(stack: ExitStack) -> Callable[[Answer], None]:
 
 
 def picture(sheet: Mapping[str, Any], most: int) -> RenderableType:
-    """An app and at most so many of its jobs."""
+    """An app and at most `most` of its jobs."""
     from rich.console import Group  # noqa: PLC0415 - only needed when something is shown
     from rich.text import Text  # noqa: PLC0415 - see above
 
@@ -90,7 +90,7 @@ def _clean(line: str) -> str:
 
 
 def _lines(*, json: bool) -> Callable[[Answer], None]:
-    """Tells of an app whenever something about it has changed."""
+    """Prints a line about an app whenever it changes."""
     last, failures = [""], Failures()
 
     def tell(sheet: Answer) -> None:
@@ -115,7 +115,7 @@ def _age(sheet: Mapping[str, Any]) -> str:
 
 
 def summary(sheet: Mapping[str, Any]) -> str:
-    """An app in one line, without what changes by itself."""
+    """An app in one line, without values that change with time alone."""
     if "outcome" in sheet:
         return f"over: {sheet['outcome']}"
     states: dict[str, int] = {}

@@ -43,7 +43,7 @@ class ServiceCommand(TyperCommand):
     """Names of the only keys that are flags; empty for all."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Its own parameters, then one for every key that no parameter of its own is named like."""
+        """The command's parameters, then one for every other key of the configuration."""
         from themis.config.keys import KEYS  # noqa: PLC0415 - late, so that --help is quick
 
         own = super().get_params(ctx)

@@ -24,7 +24,7 @@ _UNITS = (
     ("d", 86400.0, 1, float("inf")),
 )
 """Names of units, their seconds, digits behind the point, and up to how many each is used."""
-ASSUMED = "nobody else submits anything, and apps that are paused, held or without an agent stay so"
+ASSUMED = "no other app is submitted, and paused, held or agentless apps stay so"
 
 
 def table(answer: Answer) -> Listing:

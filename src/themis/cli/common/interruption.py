@@ -1,4 +1,4 @@
-"""Ending work of minutes or hours: whoever asks for it, what is finished is kept and told of.
+"""Ends long work early, by Ctrl-C or SIGTERM: what is finished is kept, and how to resume is said.
 
 with ending_alike():
     ...             # SIGTERM, as `timeout` and systemd send it, ends it as Ctrl-C does

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from themis.sim import RunConfig
 
 Cluster = Annotated[str, typer.Option(help="A preset (testbed64, sim256, ...) or a YAML file.")]
-Contention = Annotated[int, typer.Option(help="Keep one machine of each kind in so many.")]
+Contention = Annotated[int, typer.Option(help="Keep every n-th machine of each kind.")]
 WorkloadName = Annotated[
     str,
     typer.Option(help="w1, w2 or trace-study, or a file that `themis trace import` wrote."),

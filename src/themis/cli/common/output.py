@@ -51,7 +51,7 @@ def console(*, stderr: bool = False) -> "Console":
     """Where to write; rich is imported when something is shown."""
     from rich.console import Console  # noqa: PLC0415 - only needed when something is shown
 
-    # Never narrower than the tables need when nobody is watching.
+    # Without a terminal never narrower than the tables need.
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else 110
     return Console(stderr=stderr, no_color=not STYLE.color, width=width, highlight=False)
@@ -90,7 +90,7 @@ def fail(message: str, code: int = FAILED) -> NoReturn:
 
 
 def mistyped(error: Any) -> int:
-    """Tell of a command line that typer cannot take as of any other mistake; the exit code."""
+    """Print a usage error like any other error; returns the exit code."""
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
         return USAGE

@@ -1,7 +1,7 @@
 """A progress bar that is never silent for long, also while one step of the work takes long.
 
 with talking_bar("evaluating", 17, even=False) as bar:
-    bar.begin(0, "E1: evaluating")      # and, while nobody calls: "E1: evaluating (4 s): 0 of 17"
+    bar.begin(0, "E1: evaluating")      # and, between calls: "E1: evaluating (4 s): 0 of 17"
 """
 
 import threading
@@ -54,13 +54,13 @@ def talking_bar(
 
 
 def _beat(talking: "_Talking", over: threading.Event) -> None:
-    with suppress(OSError, ValueError):  # Nobody listens any more.
+    with suppress(OSError, ValueError):  # The reader has gone.
         while not over.wait(BEAT):
             talking.beat()
 
 
 class _Talking(Bar):
-    """Remembers what was said last, and says it again; called by two threads."""
+    """Repeats the last progress line; called by two threads."""
 
     def __init__(self, bar: Bar, description: str, *, timed: bool) -> None:
         self._bar = bar

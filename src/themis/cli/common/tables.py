@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 WIDTH = 80
-"""Tables fit into this, also where nobody watches."""
+"""Tables fit into this width, also without a terminal."""
 _GAP = "  "
 _SIGNS = "-=~"
 _LEAST = 18
-"""What is left at least of a text that is cut: the longest reason has as many letters."""
+"""The shortest that a text is cut to: the length of the longest reason."""
 
 
 @dataclass(frozen=True, slots=True)
