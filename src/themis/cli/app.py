@@ -24,9 +24,9 @@ _GROUPS = ("sim", "trace", "auction", "config", "cert", "token", "nodes")
 class _Verb:
     name: str
     module: str = ""
-    """Where it is; empty for the module of its name."""
+    """Its module, if not the one of its name."""
     function: str = ""
-    """Empty for the one of its name."""
+    """Its function, if not the one of its name."""
     kind: tuple[str, str] | None = None
     """Module and name of a click command class, for verbs that need a special one."""
     hidden: bool = False
@@ -84,7 +84,7 @@ _VERBS = (
 
 
 def tree(word: str = "") -> typer.Typer:
-    """The command `themis` with one verb in it, or with all if there is no verb of this name."""
+    """The command `themis` with one verb, or with all verbs if no verb has this name."""
     app = typer.Typer(
         name="themis",
         help="Share a GPU cluster fairly among teams who train models.",

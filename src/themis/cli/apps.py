@@ -27,7 +27,7 @@ def ls(
     ca: Authority = None,
     json: Json = False,
 ) -> None:
-    """List the apps; those of other owners have no names."""
+    """List apps; those of other owners appear without names."""
     client = reach(server, ca)
     answer = client.apps(ended=True) if ended else client.apps()
     if json:
@@ -60,7 +60,7 @@ def status(
     ca: Authority = None,
     json: Json = False,
 ) -> None:
-    """Show one app: what it holds, what its jobs do, and why it waits."""
+    """Show one app: its GPUs, its jobs, and why it waits."""
     client = reach(server, ca)
     name, sheet = on_app(client, app, client.status)
     if watch:
@@ -84,7 +84,7 @@ def _show(sheet: Mapping[str, Any]) -> None:
 
 
 def explain(app: App, server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
-    """Say why an app waits, and what to do about it or when it changes."""
+    """Explain why an app waits, and what to do or when that changes."""
     client = reach(server, ca)
     _, said = on_app(client, app, client.explain)
     if json:
@@ -96,18 +96,18 @@ def explain(app: App, server: Server = SERVER, ca: Authority = None, json: Json 
 
 
 def pause(app: App, server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
-    """Let an app of yours save and give its GPUs back, and take no others until it is resumed."""
+    """Pause your app: its jobs save, and it gets no GPUs until you resume it."""
     _change(server, ca, app, lambda client: client.pause,
             "{} is paused; `themis resume` lets it go on", json=json)  # fmt: skip
 
 
 def resume(app: App, server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
-    """Let a paused app go on; exits 1 if something else keeps holding it back."""
+    """Resume a paused app; exits 1 if it is still held for another reason."""
     _let_go(server, ca, app, lambda client: client.resume, "paused", json=json)
 
 
 def cancel(app: App, server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
-    """End an app: its jobs are stopped and its GPUs given back."""
+    """Cancel an app: stop its jobs and free its GPUs."""
     _change(server, ca, app, lambda client: client.cancel, "{} is cancelled", json=json)
 
 
@@ -122,13 +122,13 @@ def retry(app: App, server: Server = SERVER, ca: Authority = None, json: Json = 
 
 
 def hold(app: App, server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
-    """Keep an app from getting GPUs, as an operator."""
+    """Hold an app (operators): it gets no GPUs until it is released."""
     _change(server, ca, app, lambda client: client.hold,
             "{} is held; `themis release` lets it run again", json=json)  # fmt: skip
 
 
 def release(app: App, server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
-    """Let a held app run again; exits 1 if something else keeps holding it back."""
+    """Release a held app; exits 1 if it is still held for another reason."""
     _let_go(server, ca, app, lambda client: client.release, "held", json=json)
 
 
@@ -172,7 +172,7 @@ def _let_go(
 
 
 def _held_back(reasons: Sequence[str]) -> list[str]:
-    """Why an app does not run, in the words of `explain`, and where there is more."""
+    """Why an app does not run, as `explain` says it, and which command says more."""
     if not reasons:
         return []
     from themis.core.explain import WORDS  # noqa: PLC0415 - needed for this answer alone

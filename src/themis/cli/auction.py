@@ -28,7 +28,7 @@ _OF_A_RUN = (
 )  # fmt: skip
 
 app = typer.Typer(
-    help="Look at auctions: of a service as they were, of a run as files to solve again.",
+    help="Show the auctions of a service; record those of a run as files, and solve them again.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -36,19 +36,21 @@ app = typer.Typer(
 
 @app.callback()
 def _group() -> None:
-    """Look at auctions: of a service as they were, of a run as files to solve again."""
+    """Show the auctions of a service; record those of a run as files, and solve them again."""
 
 
 @app.command("record")
 def record_command(
     context: typer.Context,
-    out: Annotated[Path, typer.Option(help="The folder that the files go to.")],
+    out: Annotated[Path, typer.Option(help="The folder for the files.")],
     log: Annotated[
         Path | None,
-        typer.Option("--from", help="Take them out of an event log (or a run folder with one)."),
+        typer.Option("--from", help="Read them from an event log (or a run folder with one)."),
     ] = None,
     every: Annotated[int, typer.Option(min=1, help="Only every n-th auction.")] = 1,
-    bidders: Annotated[int, typer.Option(min=0, help="Only auctions with at least this many bidders.")] = 0,
+    bidders: Annotated[
+        int, typer.Option(min=0, help="Only auctions with at least this many bidders.")
+    ] = 0,
     slowest: Annotated[
         int | None, typer.Option(min=1, help="Only the n that took the solver longest.")
     ] = None,
@@ -56,7 +58,7 @@ def record_command(
         int | None, typer.Option(min=1, help="At most n, spread evenly over the run.")
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace auctions that are in the folder already.")
+        bool, typer.Option("--force", help="Replace auctions that are already in the folder.")
     ] = False,
     cluster: options.Cluster = "testbed64",
     contention: options.Contention = 1,
@@ -71,7 +73,7 @@ def record_command(
     config: options.ConfigFile = None,
     json: options.Json = False,
 ) -> None:
-    """Keep the auctions of a run as files: simulate it, or read its event log."""
+    """Record the auctions of a run as files: simulate it, or read its event log."""
     from themis.sim.auction_recording import Recorder  # noqa: PLC0415 - late, so that --help is quick
 
     selection = _selection(slowest, most)
@@ -118,7 +120,7 @@ def _refuse_run_flags(context: typer.Context) -> None:
 
 
 def _refuse_without_auctions(name: str) -> None:
-    """Before anything is simulated for it."""
+    """Check the options before anything is simulated."""
     from themis.core.policies import DirectPolicy  # noqa: PLC0415 - late, so that --help is quick
     from themis.core.policies.registry import POLICIES, policy_class  # noqa: PLC0415 - see above
 

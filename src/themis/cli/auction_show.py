@@ -15,7 +15,7 @@ from themis.cli.common.service_calls import SERVER, Authority, Server, reach, sa
 def show_command(
     number: Annotated[
         int | None,
-        typer.Argument(metavar="[N]", min=0, help="The round; without it the last ones."),
+        typer.Argument(metavar="[N]", min=0, help="The round; by default the last ones."),
     ] = None,
     limit: Annotated[
         int, typer.Option(min=1, max=100, help="At most this many of the last rounds.")
@@ -23,7 +23,7 @@ def show_command(
     before: Annotated[
         int | None, typer.Option(min=1, help="Those before this round instead.")
     ] = None,
-    bids: Annotated[bool, typer.Option("--bids", help="Every row of the bids, too.")] = False,
+    bids: Annotated[bool, typer.Option("--bids", help="Also every row of the bids.")] = False,
     server: Server = SERVER,
     ca: Authority = None,
     json: Json = False,
@@ -97,7 +97,7 @@ def _sheet(sheet: dict[str, Any]) -> None:
 
 
 def _certificate(sheet: dict[str, Any]) -> str:
-    """How good the answer is, as far as the caller may know."""
+    """The certificate of the answer, as far as the caller may see it."""
     quality = {True: ": the best there is", False: ": perhaps not the best"}.get(sheet["exact"], "")
     value, bound = sheet.get("value"), sheet.get("bound")
     if value is None or bound is None:
@@ -115,7 +115,7 @@ def _row(row: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _bids(rows: list[dict[str, Any]], *, whole: bool) -> None:
-    """What was bid: of each app the largest row, or all of them."""
+    """The bids: the largest row of each app, or all rows."""
     made = [(row["line"]["app"], row["bid"]["rows"]) for row in rows if row["bid"]]
     if not made:
         return

@@ -128,7 +128,7 @@ def _paths(files: list[Path]) -> list[Path]:
 
 
 def warm_up(solvers: list[Solver]) -> None:
-    """Load what a solver loads on first use, so that its first auction is not charged for it."""
+    """Load what a solver loads on first use, so that its first auction is timed without it."""
     from themis.core.auction.solvers.registry import preload, solver  # noqa: PLC0415 - late: --help is quick
     from themis.errors import ThemisError  # noqa: PLC0415 - see above
 

@@ -27,7 +27,7 @@ class Try:
     seconds: float = 0.0
     error: str = ""
     compared: AnswerComparison | None = None
-    """With the recorded answer, if there is one."""
+    """Compared with the recorded answer, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def _show_answer(out: Console, auction: AuctionFile, tried: Try) -> None:
 
 
 def _proof(solution: Solution) -> str:
-    """What of an answer is proven."""
+    """The part of an answer that is proven."""
     from themis.core.auction.solution import TOLERANCE  # noqa: PLC0415 - late, so that --help is quick
 
     if solution.exact:
@@ -169,7 +169,7 @@ def _show_lines(out: Console, results: Sequence[SolvedFile]) -> None:
 
 
 def _show_notes(out: Console, results: Sequence[SolvedFile]) -> None:
-    """What has no room in the table; of the same error once."""
+    """Errors that do not fit into the table, each once."""
     errors = {(tried.solver, tried.error): item for item in results for tried in item.tries}
     for (name, error), item in errors.items():
         if error:

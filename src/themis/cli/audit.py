@@ -14,13 +14,13 @@ from themis.cli.common.service_calls import SERVER, Authority, Server, moment, r
 def audit(
     last: Annotated[int, typer.Option(min=1, max=1000, help="How many of the newest rows.")] = 50,
     first: Annotated[
-        int | None, typer.Option(min=1, help="Instead: 1000 rows from this number on.")
+        int | None, typer.Option(min=1, help="Show 1000 rows from this number on instead.")
     ] = None,
     server: Server = SERVER,
     ca: Authority = None,
     json: Json = False,
 ) -> None:
-    """Show who changed something, or was denied to."""
+    """Show who changed what, and which calls were denied."""
     client = reach(server, ca)
     answer = client.audit(first=first) if first is not None else client.audit(last=last)
     if json:

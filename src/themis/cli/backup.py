@@ -19,7 +19,7 @@ Backup = Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")]
 def backup(
     context: typer.Context, file: Backup, config: ServiceFile = None, json: Json = False
 ) -> None:
-    """Copy the store into one new file, also while the service runs.
+    """Back up the store into one new file, also while the service runs.
 
     Certificates and token files are not in it.
     """
@@ -40,7 +40,7 @@ def backup(
 def restore(
     context: typer.Context, file: Backup, config: ServiceFile = None, json: Json = False
 ) -> None:
-    """Make the store of a backup. There must be none: move an old one away, never delete it.
+    """Restore the store from a backup. Move an existing store away first; never delete it.
 
     The service must not run. What happened after the backup was made is forgotten: apps submitted
     since then must be submitted again.
@@ -71,7 +71,7 @@ def restore(
 
 
 def _hand_over(path: Path) -> None:
-    """A store that root brought back belongs to whose folder it is in."""
+    """Give a store that root restored to the owner of its folder."""
     if os.geteuid() != 0:
         return
     folder = path.parent.stat()

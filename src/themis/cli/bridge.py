@@ -36,7 +36,7 @@ _FLAGS = {
 
 
 class BridgeCommand(TyperCommand):
-    """A command whose flags are those keys, and those of engines."""
+    """A command whose flags are the keys of bridges and engines."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Its own parameters, then one for every key."""
@@ -53,7 +53,7 @@ def bridge(
     state: Annotated[
         Path | None,
         typer.Option(
-            help="A folder on a local disk that stays, with a folder for each machine "
+            help="A persistent folder on a local disk, with a folder for each machine "
             "(default: nodes in the configured state_dir)."
         ),
     ] = None,

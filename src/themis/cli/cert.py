@@ -44,7 +44,7 @@ def server_command(
     days: Days = 398.0,
     json: Json = False,
 ) -> None:
-    """The service's certificate, for the names and addresses that it is called by."""
+    """Make the service's certificate, for the names and addresses of its clients' URLs."""
     from themis.security.certificate_authority import make_server  # noqa: PLC0415 - late, for a quick --help
 
     _tell(make_server(folder, names, now=time.time(), days=days), json=json)
@@ -57,7 +57,7 @@ def node_command(
     days: Days = 398.0,
     json: Json = False,
 ) -> None:
-    """A node's own certificate, for `tls.require_client`."""
+    """Make a node's certificate, for `tls.require_client`."""
     _client("node", name, folder, days, json=json)
 
 
@@ -68,7 +68,7 @@ def tenant_command(
     days: Days = 398.0,
     json: Json = False,
 ) -> None:
-    """A certificate for the agents of an owner, for `tls.require_client`."""
+    """Make a certificate for the agents of an owner, for `tls.require_client`."""
     _client("tenant", name, folder, days, json=json)
 
 
@@ -77,7 +77,7 @@ def show_command(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Certificates (PEM).")],
     json: Json = False,
 ) -> None:
-    """For how long certificates are still valid."""
+    """Show when certificates expire."""
     from themis.security.tls import days_left  # noqa: PLC0415 - late, for a quick --help
 
     now = time.time()

@@ -36,16 +36,15 @@ MAX_SEEDS = 10_000
 Policies = Annotated[str, typer.Option(help="Policies, separated by commas; or all.")]
 Seeds = Annotated[str, typer.Option(help="Seeds: 1-5, or 1,2,7, or both.")]
 Out = Annotated[
-    Path | None, typer.Option(help="Keep runs, tables and figures here; resumes what is there.")
+    Path | None,
+    typer.Option(help="Write runs, tables and figures here; resumes an interrupted call."),
 ]
 Csv = Annotated[Path | None, typer.Option("--csv", help="Write a row per run to this file.")]
 Wide = Annotated[
-    bool, typer.Option("--wide", help="A second table: the paper's convention, and more.")
+    bool, typer.Option("--wide", help="Print a second table with the paper's convention and more.")
 ]
-Workers = Annotated[
-    int | None, typer.Option(min=1, help="Processes at the same time; default: all cores.")
-]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Run again what --out has already.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Parallel processes; default: all cores.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Run again what --out already has.")]
 
 
 def compare_command(
@@ -106,7 +105,7 @@ def sweep_command(
     fresh: Fresh = False,
     json: options.Json = False,
 ) -> None:
-    """Vary one key and see what it does, over policies and seeds."""
+    """Vary one key over policies and seeds."""
     base = options.configuration(
         context, config, cluster=cluster, contention=contention, workload=workload, apps=apps,
         load=load, lease=lease, f=f, set_=set_,
@@ -127,7 +126,7 @@ def sweep_command(
 
 
 def policy_names(text: str) -> list[str]:
-    """The policies in a list with commas; `all` are all there are."""
+    """The policies in a list with commas; `all` for every policy."""
     from themis.core.policies import POLICIES  # noqa: PLC0415 - late, so that --help is quick
 
     return list(POLICIES) if text.strip() == "all" else _parts(text)

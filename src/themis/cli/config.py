@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from themis.sim.runs.run_file import RunFileReport
 
 app = typer.Typer(
-    help="Check configuration files, and show what holds.",
+    help="Check configuration files, and show effective values.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -55,7 +55,7 @@ class FileKind(StrEnum):
 
 @app.callback()
 def _group() -> None:
-    """Check configuration files, and show what holds."""
+    """Check configuration files, and show effective values."""
 
 
 @app.command("check")
@@ -64,7 +64,7 @@ def check_command(
         list[Path], typer.Argument(metavar="FILE...", help="Services, runs or clusters.")
     ],
     kind: Annotated[
-        FileKind, typer.Option(help="What the files are, if their keys do not tell.")
+        FileKind, typer.Option(help="The kind of the files, if their keys do not tell.")
     ] = FileKind.AUTO,
     json: Json = False,
 ) -> None:
@@ -99,15 +99,17 @@ def show_command(
         Path | None, typer.Argument(help="The service's YAML file, as --config.")
     ] = None,
     config: ServiceFile = None,
-    changed: Annotated[bool, typer.Option("--changed", help="Only what is not a default.")] = False,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="Only values that are not defaults.")
+    ] = False,
     running: Annotated[
-        bool, typer.Option("--running", help="What the service that runs goes by.")
+        bool, typer.Option("--running", help="The values of the running service.")
     ] = False,
     server: Server = SERVER,
     ca: Authority = None,
     json: Json = False,
 ) -> None:
-    """Show every key of a service with its value, and where that comes from.
+    """Show every key of a service with its value and the value's origin.
 
     Of a file, or with --running of the service that runs. Without either, what `themis serve`
     would go by if it were started here.
@@ -139,7 +141,7 @@ def show_command(
 
 @app.command("reload")
 def reload_command(server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
-    """Let a running service read its file again; all of it or nothing."""
+    """Let a running service reload its file; all of it or nothing."""
     answer = reach(server, ca).reload()
     if json:
         print_json(answer)
@@ -151,10 +153,10 @@ def reload_command(server: Server = SERVER, ca: Authority = None, json: Json = F
 @app.command("schema")
 def schema_command(
     of_app: Annotated[
-        bool, typer.Option("--app", help="Of an app file (`submit`), not of a service's.")
+        bool, typer.Option("--app", help="The schema of app files (`submit`) instead.")
     ] = False,
 ) -> None:
-    """Print the JSON Schema of a service's file, for editors that complete and check it."""
+    """Print the JSON Schema of the service's file, for editors."""
     from json import dumps  # noqa: PLC0415 - a flag of other commands has this name
 
     from themis.apps import app_schema  # noqa: PLC0415 - for a quick --help
@@ -167,7 +169,7 @@ _USUAL = Path("/etc/themis/themis.yaml")
 
 
 def _no_file() -> str:
-    """What to say to who may expect the keys of a file, or of a service that runs."""
+    """The hint for a user who may expect the keys of a file or of a running service."""
     usual = f" FILE, as {_USUAL}" if _USUAL.is_file() else " FILE"
     return (
         f"no file is named: defaults, environment and flags alone; `themis config show{usual}` "
@@ -176,7 +178,7 @@ def _no_file() -> str:
 
 
 def _running(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The keys of a service that runs."""
+    """The keys of a running service."""
     from themis.config.keys import MAPPINGS  # noqa: PLC0415 - late, for a quick --help
 
     rows: list[dict[str, Any]] = []

@@ -28,13 +28,15 @@ def dashboard(
             "any, the pages of the service.",
         ),
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of 127.0.0.1; 0 for any.")] = 0,
-    open_: Annotated[bool, typer.Option("--open", help="Open a browser, too.")] = False,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port on 127.0.0.1; 0 for any.")
+    ] = 0,
+    open_: Annotated[bool, typer.Option("--open", help="Also open a browser.")] = False,
     server: Server = SERVER,
     ca: Authority = None,
     json: Json = False,
 ) -> None:
-    """Look at finished runs in a browser, on this machine only, until interrupted.
+    """Serve pages of finished runs to a browser on this machine, until interrupted.
 
     Without a run: print a link to the pages of the service, as `themis login` does.
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def demo(
     quick: Annotated[
-        bool, typer.Option("--quick", help="Less to train: half a minute instead of two.")
+        bool, typer.Option("--quick", help="Train less: half a minute instead of two.")
     ] = False,
     keep: Annotated[
         Path | None,
@@ -26,7 +26,7 @@ def demo(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="The summary as one JSON object.")] = False,
 ) -> None:
-    """Share 16 pretend GPUs among three teams that train small models, for real.
+    """Share 16 pretend GPUs among three teams that train small, real models.
 
     A service, six nodes and all jobs run on this machine, for about two minutes; nothing of it is
     left afterwards, also after Ctrl-C.

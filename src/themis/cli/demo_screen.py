@@ -23,7 +23,7 @@ FREE = "·"
 
 @contextmanager
 def open_screen(watch: Watch) -> Iterator[Callable[[Observation], None]]:
-    """Something that shows each look; on a terminal always in the same place."""
+    """Shows each observation; on a terminal always in the same place."""
     out = console(stderr=True)
     if STYLE.quiet:
         yield lambda look: None
@@ -38,7 +38,7 @@ def open_screen(watch: Watch) -> Iterator[Callable[[Observation], None]]:
 
 
 def picture(look: Observation, watch: Watch) -> RenderableType:
-    """One look: the apps, then who holds which GPU."""
+    """One observation: the apps, then the holder of each GPU."""
     from rich.console import Group  # noqa: PLC0415 - only needed when something is shown
     from rich.text import Text  # noqa: PLC0415 - see above
 

@@ -25,7 +25,7 @@ _LEAST = 0.05
 
 
 def show_summary(made: Mapping[str, Any]) -> None:
-    """Print it."""
+    """Print the summary."""
     out = wide_console()
     out.print()
     out.print(fairness_table(made))
@@ -49,7 +49,7 @@ def show_summary(made: Mapping[str, Any]) -> None:
 
 
 def fairness_table(made: Mapping[str, Any]) -> Listing:
-    """How each app fared."""
+    """The fairness of each app."""
     rows = [
         (
             app["app"],
@@ -67,7 +67,7 @@ def fairness_table(made: Mapping[str, Any]) -> Listing:
 
 
 def winners_table(made: Mapping[str, Any]) -> Listing:
-    """What each sweep found."""
+    """The best trial of each sweep."""
     rows = []
     for app in made["apps"]:
         best = app["winner"] or {}
@@ -78,7 +78,7 @@ def winners_table(made: Mapping[str, Any]) -> Listing:
 
 
 def timeline_lines(made: Mapping[str, Any], width: int) -> list[Text]:
-    """A line for each GPU, from left to right who held it."""
+    """A line for each GPU with its holders over time."""
     from rich.text import Text  # noqa: PLC0415 - only needed when something is shown
 
     marks = marks_of([app["app"] for app in made["apps"]])
@@ -108,7 +108,7 @@ def _holders(spans: Sequence[Mapping[str, Any]], seconds: float, width: int) -> 
 
 
 def waiting_lines(made: Mapping[str, Any]) -> list[str]:
-    """Who waited, how long and why."""
+    """The waits of each app, with lengths and reasons."""
     from themis.demo.summary import in_words  # noqa: PLC0415 - late, so that --help is quick
 
     lines = ["Who waited, and why?", ""]
@@ -123,7 +123,7 @@ def waiting_lines(made: Mapping[str, Any]) -> list[str]:
 
 
 def cost(made: Mapping[str, Any]) -> str:
-    """What the demo has used."""
+    """The CPU time that the demo used."""
     seconds, cpu = made["wall_seconds"], made["cpu_seconds"]
     used = (
         f"GPUs were held for {made['used']:.0%} of the time. " if made["used"] is not None else ""

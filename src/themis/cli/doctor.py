@@ -20,7 +20,7 @@ _COLORS = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "dim"
 
 
 def doctor(context: typer.Context, config: ServiceFile = None, json: Json = False) -> None:
-    """Look whether the service and its jobs would run well on this machine; changes nothing."""
+    """Check whether the service and its jobs would run well on this machine; changes nothing."""
     from themis.ops.doctor import CheckVerdict, examine_machine  # noqa: PLC0415 - for a quick --help
     from themis.ops.engine_facts import EngineProbe  # noqa: PLC0415 - see above
     from themis.ops.host_facts import LocalMachine  # noqa: PLC0415 - see above

@@ -15,7 +15,7 @@ def execute(file: str) -> None:
 
 
 def supervise(file: str) -> int:
-    """Be the supervisor; returns its exit code, which is the job's, or 75 if it may be resumed."""
+    """Supervise the job; returns the job's exit code, or 75 if it can be resumed."""
     from themis.engines.supervisor import supervisor  # noqa: PLC0415 - late: --help is quick
     from themis.engines.task import read_task  # noqa: PLC0415 - see above
 

@@ -8,7 +8,7 @@ from themis.cli.common.service_calls import SERVER, Authority, Server, reach, sa
 
 
 def whoami(server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
-    """Show whom the token that is used stands for, and on which service."""
+    """Show the identity of the current token, and the service."""
     client = reach(server, ca)
     identity = client.whoami()
     about = client.about()
@@ -20,7 +20,7 @@ def whoami(server: Server = SERVER, ca: Authority = None, json: Json = False) ->
 
 
 def login(server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
-    """Print a link that logs one browser in, once, within five minutes."""
+    """Print a link that logs in one browser, once, within five minutes."""
     link = reach(server, ca).login_link()
     if json:
         print_json({"link": link})

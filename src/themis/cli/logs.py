@@ -1,7 +1,7 @@
 """`themis logs`: what jobs print.
 
-Logs hold whatever programs of other users wrote: nothing in them may steer the terminal. Colours go, and of
-a progress bar that is drawn over and over only the last state is shown.
+Logs hold whatever programs of other users wrote: nothing in them may steer the terminal. Colours
+go, and of a progress bar that is drawn over and over only the last state is shown.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def logs(
     job: Annotated[
         str | None,
         typer.Argument(
-            help="Its job; without it all of them.", autocompletion=complete_job, show_default=False
+            help="The job; by default all jobs.", autocompletion=complete_job, show_default=False
         ),
     ] = None,
     follow: Annotated[
@@ -59,7 +59,7 @@ def logs(
     ca: Authority = None,
     json: Json = False,
 ) -> None:
-    """Show what an app's jobs print."""
+    """Show the output of an app's jobs."""
     client = reach(server, ca)
     if job is None and "/" in app:
         app, _, job = app.partition("/")
@@ -107,7 +107,7 @@ def _show_one(
 
 
 def rest(client: Client, app: str, job: str, offset: int = 0) -> Iterator[Answer]:
-    """Pieces of a log from somewhere to where it ends now."""
+    """Pieces of a log from an offset to its present end."""
     while True:
         piece = client.logs(app, job, offset=offset)
         if int(piece["next"]) == int(piece["offset"]):
@@ -188,7 +188,7 @@ def _follow_many(
 
 
 class _Heading:
-    """Says whose lines come now, when they are another job's than before."""
+    """Prints a heading when the lines of another job begin."""
 
     def __init__(self, *, silent: bool) -> None:
         self._silent = silent
@@ -235,12 +235,12 @@ class _JsonPrinter(Printer):
 
 
 def printer(*, json: bool) -> Printer:
-    """What prints a log for people, or for programs."""
+    """A printer of logs, for people or for programs."""
     return _JsonPrinter() if json else Printer()
 
 
 def plain_line(line: str) -> str:
-    """A line of a log without anything that steers a terminal."""
+    """A line of a log without terminal control sequences."""
     line = _STEERING.sub("", line)
     drawn = [part for part in line.split("\r") if part]
     return escape_line(drawn[-1].expandtabs() if drawn else "")

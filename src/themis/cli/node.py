@@ -46,7 +46,7 @@ _FLAGS = {
 
 
 class NodeCommand(TyperCommand):
-    """A command whose flags are those keys besides its own."""
+    """A command with its own flags and those of a node's keys."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Its own parameters, then one for every key."""
@@ -59,15 +59,16 @@ def node(
     state: Annotated[
         Path | None,
         typer.Option(
-            help="A folder on a local disk that stays; one node each "
+            help="A persistent folder on a local disk; one node each "
             "(default: nodes/NAME in the configured state_dir)."
         ),
     ] = None,
     drain_on_exit: Annotated[
-        bool, typer.Option("--drain-on-exit", help="When stopped, ask jobs to save and go first.")
+        bool,
+        typer.Option("--drain-on-exit", help="When stopped, first ask jobs to save and leave."),
     ] = False,
 ) -> None:
-    """Run jobs on this machine's GPUs as the service says.
+    """Run jobs on this machine's GPUs for the service.
 
     Stops on SIGTERM or Ctrl-C; SIGHUP reads accounts and token again. Jobs go on: a node that is
     started again adopts them; a job that no node adopts ends with its lease.

@@ -12,7 +12,7 @@ from themis.cli.common.output import print_json
 from themis.cli.common.service_calls import SERVER, Authority, Server, reach, say, show, since
 
 app = typer.Typer(
-    help="List machines (`ls`), and say which are used.",
+    help="List machines (`ls`), cordon, drain and remove them.",
     invoke_without_command=True,
     rich_markup_mode=None,
 )
@@ -23,14 +23,14 @@ Node = Annotated[str, typer.Argument(help="The machine's name.")]
 def _group(
     context: typer.Context, server: Server = SERVER, ca: Authority = None, json: Json = False
 ) -> None:
-    """List machines (`ls`), and say which are used."""
+    """List machines (`ls`), cordon, drain and remove them."""
     if context.invoked_subcommand is None:
         _list(server, ca, json=json)
 
 
 @app.command("ls")
 def ls_command(server: Server = SERVER, ca: Authority = None, json: Json = False) -> None:
-    """List machines and what their GPUs do."""
+    """List machines and the states of their GPUs."""
     _list(server, ca, json=json)
 
 
@@ -38,7 +38,7 @@ def ls_command(server: Server = SERVER, ca: Authority = None, json: Json = False
 def cordon_command(
     node: Node, server: Server = SERVER, ca: Authority = None, json: Json = False
 ) -> None:
-    """Grant no new leases on a machine; running jobs may stay."""
+    """Cordon a machine: no new leases; running jobs may stay."""
     answer = reach(server, ca).cordon(node)
     _tell(answer, f"{node} gets no new leases; `themis nodes uncordon` undoes it", json=json)
 
@@ -47,7 +47,7 @@ def cordon_command(
 def drain_command(
     node: Node, server: Server = SERVER, ca: Authority = None, json: Json = False
 ) -> None:
-    """Neither new leases nor renewals: a machine is empty when its leases have ended."""
+    """Drain a machine: neither new leases nor renewals, so it empties as leases end."""
     answer = reach(server, ca).drain(node)
     _tell(answer, f"{node} is empty when its leases have ended; see `themis nodes`", json=json)
 
@@ -56,7 +56,7 @@ def drain_command(
 def uncordon_command(
     node: Node, server: Server = SERVER, ca: Authority = None, json: Json = False
 ) -> None:
-    """Use a machine again."""
+    """Uncordon a machine: use it again."""
     _tell(reach(server, ca).uncordon(node), f"{node} is used again", json=json)
 
 
@@ -64,7 +64,7 @@ def uncordon_command(
 def remove_command(
     node: Node, server: Server = SERVER, ca: Authority = None, json: Json = False
 ) -> None:
-    """Show a machine no more that is gone for good."""
+    """Remove a machine that will not come back."""
     answer = reach(server, ca).remove_node(node)
     told = f"{node} is gone for good; `themis token ls` finds its token, `token revoke` ends it"
     _tell(answer, told, json=json)
@@ -78,7 +78,7 @@ def restore_command(
     ca: Authority = None,
     json: Json = False,
 ) -> None:
-    """Take a GPU out of quarantine, once it is well."""
+    """Take a repaired GPU out of quarantine."""
     answer = reach(server, ca).restore_gpu(node, gpu)
     was = answer.get("changed", True)
     told = "is used again" if was else "was not in quarantine"
@@ -115,7 +115,7 @@ def _list(server: str, ca: Any, *, json: bool) -> None:
 
 
 def _notes(line: dict[str, Any]) -> list[str]:
-    """What an operator should know of a machine."""
+    """Warnings about a machine, for operators."""
     notes = [line["trouble"]] if line.get("trouble") else []
     if line.get("trust_tenants"):
         notes.append("jobs of all owners run as one user (trust_tenants)")

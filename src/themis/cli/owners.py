@@ -13,7 +13,7 @@ from themis.cli.common.service_calls import SERVER, Authority, Server, reach, sa
 if TYPE_CHECKING:
     from themis.client import Client
 
-Owner = Annotated[str | None, typer.Argument(help="Whose; without it those of all are shown.")]
+Owner = Annotated[str | None, typer.Argument(help="The owner; by default all owners are shown.")]
 
 
 def quota(
@@ -25,7 +25,7 @@ def quota(
     ca: Authority = None,
     json: Json = False,
 ) -> None:
-    """Show how many GPUs owners may have at most, or change it."""
+    """Show the GPU quotas of owners, or change one."""
     client = reach(server, ca)
     if owner is None or gpus is None:
         _show(client, owner, json=json)
@@ -42,13 +42,13 @@ def quota(
 def weight(
     owner: Owner = None,
     weight_: Annotated[
-        float | None, typer.Argument(metavar="[W]", help="Its share; 1 if never set.")
+        float | None, typer.Argument(metavar="[W]", help="Its weight; 1 if never set.")
     ] = None,
     server: Server = SERVER,
     ca: Authority = None,
     json: Json = False,
 ) -> None:
-    """Show the shares of owners, or change one."""
+    """Show the weights of owners, or change one."""
     client = reach(server, ca)
     if owner is None or weight_ is None:
         _show(client, owner, json=json)

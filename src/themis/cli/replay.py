@@ -27,7 +27,9 @@ def replay(
     ],
     policy: Annotated[
         str | None,
-        typer.Option(help="The log's policy as module:Class: replay never imports code that a log names."),
+        typer.Option(
+            help="The log's policy as module:Class: replay never imports code that a log names."
+        ),
     ] = None,
     resolve: Annotated[
         bool, typer.Option("--resolve", help="Also solve every auction again.")
@@ -70,7 +72,7 @@ def replay(
 
 
 def _replayed(source: str, policy: str | None, *, resolve: bool) -> tuple[ReplayResult, str]:
-    """How it went, and what to call the log."""
+    """The result of the replay, and the log's name."""
     log = Path(source)
     if "://" in source or _is_database(log):
         return _of_store(source, policy, resolve=resolve)
@@ -101,7 +103,7 @@ def _is_database(path: Path) -> bool:
 
 
 def _policy(name: str | None, log: Path) -> Policy | None:
-    """The user's policy with the options that the log says it had."""
+    """The user's policy with the options that the log names."""
     if name is None:
         return None
     from themis.core.policies import policy  # noqa: PLC0415 - late: --help is quick

@@ -27,12 +27,12 @@ Job = dict[str, Any]
 def results(
     app: App,
     best: Annotated[bool, typer.Option("--best", help="Only the best job.")] = False,
-    csv_: Annotated[bool, typer.Option("--csv", help="As comma separated values.")] = False,
+    csv_: Annotated[bool, typer.Option("--csv", help="Print comma-separated values.")] = False,
     server: Server = SERVER,
     ca: Authority = None,
     json: Json = False,
 ) -> None:
-    """Show what came of each job: parameters, metric and checkpoint, the best first."""
+    """Show each job's parameters, metric and checkpoint, the best first."""
     if csv_ and json:
         fail("--csv and --json: one of them, please", USAGE)
     client = reach(server, ca)
@@ -127,7 +127,7 @@ def _tell_one(answer: Mapping[str, Any], job: Job) -> None:
 
 
 def _checkpoint(job: Job) -> list[str]:
-    """Where the checkpoint of a job is, as far as that is known."""
+    """Where the checkpoint of a job is, if known."""
     below, machine, root = (job.get(key) for key in ("checkpoint", "machine", "checkpoint_root"))
     if not below:
         return []

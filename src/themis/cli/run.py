@@ -28,25 +28,30 @@ NEWS = 5.0
 
 def run(
     command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND", help="What it runs, after --: python train.py")
+        list[str], typer.Argument(metavar="COMMAND", help="The program, after --: python train.py")
     ],
-    gpus: Annotated[int, typer.Option("--gpus", min=1, help="GPUs that it gets.")] = 1,
+    gpus: Annotated[int, typer.Option("--gpus", min=1, help="The GPUs that it gets at most.")] = 1,
     min_gpus: Annotated[
         int | None,
-        typer.Option("--min-gpus", min=1, help="GPUs that it can do with.  [default: as --gpus]"),
+        typer.Option(
+            "--min-gpus", min=1, help="The GPUs that it needs at least.  [default: as --gpus]"
+        ),
     ] = None,
     name: Name = None,
     duration: Annotated[
-        str | None, typer.Option("--duration", help="How long it takes on one GPU, as 1h.")
+        str | None, typer.Option("--duration", help="Its duration on one GPU, such as 1h.")
     ] = None,
     env: Annotated[
         list[str] | None,
         typer.Option(
-            "--env", "-e", metavar="K[=V]", help="A variable for it; K alone is taken from here."
+            "--env",
+            "-e",
+            metavar="K[=V]",
+            help="A variable; K alone copies it from this environment.",
         ),
     ] = None,
     workdir: Annotated[
-        str | None, typer.Option("--workdir", help="Where it runs.  [default: this folder]")
+        str | None, typer.Option("--workdir", help="Its working directory.  [default: this folder]")
     ] = None,
     set_: Set = None,
     watch: Annotated[
@@ -87,7 +92,7 @@ def run(
 
 
 def variables(given: Sequence[str]) -> dict[str, str]:
-    """What --env says: K=V, or K for the one that is in this environment.
+    """The variables of --env: K=V, or K to copy it from this environment.
 
     Raises:
         typer.Exit: It says something else.
@@ -133,7 +138,7 @@ def follow(client: Client, app: str, *, json: bool) -> Answer:
 
 
 def _tell_waiting(client: Client, sheet: Answer, told: str) -> str:
-    """Say why it waits, whenever that is another reason than before."""
+    """Print the reason why it waits, whenever it changes."""
     reason = str(sheet.get("reason") or sheet.get("state") or "")
     if reason and reason != told:
         said: Answer = {}
@@ -145,7 +150,7 @@ def _tell_waiting(client: Client, sheet: Answer, told: str) -> str:
 
 
 def _why(sheet: dict[str, Any]) -> str:
-    """Why it failed, if it is known."""
+    """Why it failed, if known."""
     messages = [sheet.get("message")] + [job.get("message") for job in sheet.get("jobs") or ()]
     found = next((message for message in messages if message), None)
     return f": {found}" if found and exit_code(sheet) else ""

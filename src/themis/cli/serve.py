@@ -61,7 +61,7 @@ def _say(where: Listening, loaded: Loaded) -> None:
 
 
 def _use(file: str) -> str:
-    """How commands find a token, unless they look there anyway."""
+    """How commands find the token, if it is not at its default place."""
     from themis.security.token_files import token_places  # noqa: PLC0415 - late, for a quick --help
 
     places = token_places(os.environ, root=os.geteuid() == 0)

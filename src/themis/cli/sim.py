@@ -56,7 +56,7 @@ def run_command(
         bool, typer.Option("--events", help="With --out: write the event log, for replay.")
     ] = False,
     figures: Annotated[
-        bool, typer.Option("--figures", help="With --out: draw what compare draws, for this run.")
+        bool, typer.Option("--figures", help="With --out: also draw figures of this run.")
     ] = False,
     json: options.Json = False,
 ) -> None:
@@ -115,7 +115,7 @@ def _run(config: RunConfig, out: Path | None, *, events: bool, figures: bool) ->
 
 
 def _draw(result: RunResult, folder: Path) -> None:
-    """Every figure that a run has, or a word on what they need."""
+    """Draw every figure of a run, or say what is missing for it."""
     from themis.errors import ConfigError  # noqa: PLC0415 - late, so that --help is quick
     from themis.sim.figures.run_figures import RUN_FIGURES  # noqa: PLC0415 - see above
 
@@ -132,7 +132,7 @@ def _draw(result: RunResult, folder: Path) -> None:
 
 
 def with_costs(result: RunResult, started: float) -> dict[str, Any]:
-    """The summary with what the run cost on this machine."""
+    """The summary with the run's cost on this machine."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {
         **result.summary,

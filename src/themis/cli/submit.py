@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from themis.client import Client
 
 Name = Annotated[
-    str | None, typer.Option("--name", help="The app's name; a number is added where it is taken.")
+    str | None, typer.Option("--name", help="The app's name; a number is added if it is taken.")
 ]
 Set = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Another value for a key of the app file, as search.n=8; may be repeated.",
+        help="Override a key of the app file, such as search.n=8; may be repeated.",
     ),
 ]
 Seed = Annotated[
     int | None,
-    typer.Option("--seed", min=0, max=2**63 - 1, help="What a random search draws from."),
+    typer.Option("--seed", min=0, max=2**63 - 1, help="The seed of a random search."),
 ]
 
 
@@ -53,7 +53,7 @@ def submit(
     ca: Authority = None,
     json: Json = False,
 ) -> None:
-    """Submit a sweep, or a single job, that an app file describes."""
+    """Submit the sweep or job that an app file describes."""
     from themis.apps import plain_app  # noqa: PLC0415 - late, so that --help is quick
     from themis.cli.common.app_files import read_written  # noqa: PLC0415 - see above
 
@@ -89,7 +89,7 @@ def tell_submitted(answer: Mapping[str, Any], *, json: bool) -> None:
 
 
 def tell_warnings(answer: Mapping[str, Any]) -> None:
-    """Say what people should know of what they submit."""
+    """Print warnings about a submission."""
     for line in answer.get("warnings") or ():
         parts = [str(line[key]) for key in ("what", "why", "then") if line.get(key)]
         reason = line.get("reason")
@@ -124,7 +124,11 @@ def _lay_out(name: str, answer: Mapping[str, Any], *, json: bool) -> None:
         f"tuner {plan.get('tuner', '-')}")  # fmt: skip
     rows = [(at, phase["jobs"], phase["iterations"]) for at, phase in enumerate(phases, start=1)]
     show("", ("-phase", "-jobs", "-iterations each"), rows)
-    guess = " (a guess: the app file does not say how long an iteration takes)" if plan.get("estimated") else ""
+    guess = (
+        " (a guess: the app file does not say how long an iteration takes)"
+        if plan.get("estimated")
+        else ""
+    )
     say(f"budget: {length(plan['gpu_seconds'])} of GPU time{guess}")
     ideal = _ideally(plan, "")
     if ideal:

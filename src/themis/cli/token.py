@@ -17,7 +17,7 @@ app = typer.Typer(help="Make, list and revoke tokens.", no_args_is_help=True, ri
 
 
 class RoleName(StrEnum):
-    """What a token is for."""
+    """The role of a token."""
 
     VIEWER = "viewer"
     TENANT = "tenant"
@@ -32,7 +32,7 @@ def _group() -> None:
 
 @app.command("create")
 def create_command(
-    role: Annotated[RoleName, typer.Option(help="What it is for.")],
+    role: Annotated[RoleName, typer.Option(help="The token's role.")],
     subject: Annotated[str, typer.Option(help="An owner, a node, or a person's name.")],
     days: Annotated[
         float | None, typer.Option(help="Days of validity (default: until revoked).")
