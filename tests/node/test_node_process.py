@@ -406,7 +406,7 @@ def test_every_line_is_heard_once_whoever_restarts_and_checkpoints_are_on_shared
             assert folder.is_dir()
             assert (shared / "ann").stat().st_mode & 0o777 == 0o700
             steward = stage.world.service.steward
-            assert steward.sharing(steward.nodes["m0"]) == "shared"
+            assert steward.storage_of(steward.nodes["m0"]) == "shared"
             await agent.end()
             await until(lambda: not stage.alive())
 

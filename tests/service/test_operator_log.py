@@ -57,25 +57,25 @@ def test_what_is_refused_has_not_happened() -> None:
 def result(code: int | None, *, told: bool = False, message: str = "boom") -> RunEnd:
     state = RunState.LOST if code is None else RunState.EXITED
     return RunEnd(
-        7, APP, JobId("0"), "k", state, code, 5.0, message, gpus=(GPU,), told=told
+        7, APP, JobId("0"), "k", state, code, 5.0, message, gpus=(GPU,), interrupted=told
     )  # fmt: skip
 
 
 def test_a_run_that_fails_is_a_line_when_it_ends_and_only_then() -> None:
-    [(level, text)] = said(Outcome(DurableChanges(kept={"run/7": None, "result/7": result(3)})))
+    [(level, text)] = said(Outcome(DurableChanges(rows={"run/7": None, "result/7": result(3)})))
     assert (level, text) == ("WARNING", "run 7, job 0 of sweep on m1, failed: boom")
-    assert said(Outcome(DurableChanges(kept={"result/7": result(3)}))) == [], (
+    assert said(Outcome(DurableChanges(rows={"result/7": result(3)}))) == [], (
         "its points were heard"
     )
-    [(_, text)] = said(Outcome(DurableChanges(kept={"run/7": None, "result/7": result(None)})))
+    [(_, text)] = said(Outcome(DurableChanges(rows={"run/7": None, "result/7": result(None)})))
     assert "is lost: boom" in text
     for well in (result(0), result(75), result(1, told=True), result(None, told=True)):
-        assert said(Outcome(DurableChanges(kept={"run/7": None, "result/7": well}))) == []
+        assert said(Outcome(DurableChanges(rows={"run/7": None, "result/7": well}))) == []
 
 
 def test_nobody_writes_lines_of_their_own() -> None:
     evil = result(3, message="x\nroot logged in\x1b[2J themis_0123456789ab_abcdefgh")
-    [(_, text)] = said(Outcome(DurableChanges(kept={"run/7": None, "result/7": evil})))
+    [(_, text)] = said(Outcome(DurableChanges(rows={"run/7": None, "result/7": evil})))
     assert text.isprintable()
     assert "abcdefgh" not in text
 

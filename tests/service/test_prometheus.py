@@ -56,7 +56,7 @@ def test_the_series_of_an_app_is_there_as_long_as_the_app(tmp_path: Path) -> Non
 def test_gpus_of_a_machine_that_is_gone_are_absent_and_not_quarantined(tmp_path: Path) -> None:
     async def work() -> None:
         async with desk_of(tmp_path) as desk:
-            now, feed = desk.service.now(), desk.service.steward._feed
+            now, feed = desk.service.now(), desk.service.steward._lifecycle.feed
             feed(ev.GpuQuarantined(now, GpuId(0), "it is broken"))
             feed(ev.MachineLeft(now, "m0"))
             counts = (await desk.call("root", "GET", "/v1/apps")).json()["gpus"]

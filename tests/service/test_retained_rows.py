@@ -7,7 +7,7 @@ import pytest
 from themis.core.arbiter.records import AppRecord
 from themis.core.fairness.ideal_time import Convention
 from themis.core.model import AppId, OwnerId
-from themis.core.steward.rows import Kept
+from themis.core.steward.rows import StewardRow
 from themis.recording.codec import loads
 from themis.service import retained_rows
 from themis.service.persistence.recovery import _KINDS
@@ -119,4 +119,4 @@ def test_a_key_without_a_time_is_dated_when_it_is_found() -> None:
 
 def test_every_row_that_the_steward_keeps_can_be_read_again() -> None:
     """Else a service could not start again."""
-    assert set(_KINDS.values()) == set(get_args(Kept))
+    assert set(_KINDS.values()) == set(get_args(StewardRow))

@@ -223,7 +223,7 @@ def test_a_job_that_was_told_to_go_has_not_crashed() -> None:
         assert scene.reason(6.0) is Reason.SERVED
         (job,) = app_in_full(scene.steward, A, 8.0)["jobs"]
         assert (job["failures"], job["message"]) == (0, "")
-        (past,) = scene.steward.pasts(A, 8.0)
+        (past,) = scene.steward.job_pasts(A, 8.0)
         assert past.failures == 0
 
 
@@ -247,7 +247,7 @@ def test_the_next_agent_counts_the_failures_that_its_predecessor_saw(
     scene = Scene()
     scene.train(3.0)
     scene.end(4.0, 1, code, done=done, told=told)
-    (past,) = scene.steward.pasts(A, 8.0)
+    (past,) = scene.steward.job_pasts(A, 8.0)
     assert past.failures == failures
 
 
@@ -267,10 +267,10 @@ def test_what_counts_of_runs_outlasts_those_who_spoke_for_their_app() -> None:
     scene.end(12.0, 1, 3)
     scene.again(20.0)
     steward = Steward(
-        scene.steward.arbiter, epoch=2, at=25.0, node_ttl=20.0, saved=scene.steward.kept
+        scene.steward.arbiter, epoch=2, at=25.0, node_ttl=20.0, saved=scene.steward.rows
     )
     for each in (scene.steward, steward):
-        (past,) = each.pasts(A, 25.0)
+        (past,) = each.job_pasts(A, 25.0)
         assert (past.job, past.failures) == (J0, 1)
         assert past.seconds == pytest.approx(15.0, abs=0.5), "from 2 to 12, and from 20 to 25"
 

@@ -1039,7 +1039,7 @@ def test_an_agent_hears_every_point_in_order_and_then_the_end(tmp_path: Path) ->
             assert [news.state for news in standing.runs] == [RunState.STOPPING]
             await agent.until(lambda: heard(agent) == [1.0, 2.0, 3.0, 4.0, 5.0, RunState.EXITED])
             await agent.talk()
-            kept = service.steward.kept[f"result/{run}"]
+            kept = service.steward.rows[f"result/{run}"]
             assert isinstance(kept, RunEnd)
             assert kept.points_on == ""
 

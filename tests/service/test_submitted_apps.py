@@ -131,7 +131,7 @@ def test_who_submits_what_would_not_be_served_now_is_told_so_and_a_dry_run_too(
             await desk.call("root", "PUT", "/v1/owners/ann/quota", {"gpus": quota})
         for gpu in range(broken):
             event = ev.GpuQuarantined(desk.service.now(), GpuId(gpu), "it is broken")
-            desk.service.steward._feed(event)
+            desk.service.steward._lifecycle.feed(event)
         body = {"app": FILE | {"gpus": {"per_job_min": 2, "per_job_max": 4}}, "key": "k"}
         for change in ({"dry_run": True}, {}):
             answer = (await desk.call("ann", "POST", "/v1/apps", body | change)).json()
@@ -146,7 +146,7 @@ def test_who_submits_what_would_not_be_served_now_is_told_so_and_a_dry_run_too(
 def test_a_dry_run_says_that_jobs_need_several_machines(tmp_path: Path) -> None:
     async def work(desk: Desk) -> None:
         steward = desk.service.steward
-        steward._feed(ev.MachineJoined(desk.service.now(), Machine("m1", "r0", (2,))))
+        steward._lifecycle.feed(ev.MachineJoined(desk.service.now(), Machine("m1", "r0", (2,))))
         body = {"app": FILE | {"gpus": {"per_job_min": 6, "per_job_max": 6}}, "key": "k"}
         answer = (await desk.call("ann", "POST", "/v1/apps", body | {"dry_run": True})).json()
         (line,) = answer["warnings"]

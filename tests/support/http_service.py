@@ -100,8 +100,8 @@ async def desk_of(
     service.keep(parameters_row(service.kept, memory.epoch.number, StartParameters("equal-share")))
     if not known:
         for machine in machines:
-            service.steward._feed(ev.MachineJoined(service.now(), machine))
-            service.steward._meet(machine.name, service.now())
+            service.steward._lifecycle.feed(ev.MachineJoined(service.now(), machine))
+            service.steward._add_node(machine.name, service.now())
     vault = StoredTokens(service.kept, service.keep)
     around = ApiSettings(frozenset({HOST}), limits=limits or CallerLimits(), wall=lambda: desk.wall)
     api = ApiContext(service, vault, around)

@@ -18,7 +18,7 @@ from themis.config.value_types import MAX_TEXT, has_password, shown_value
 from themis.core.arbiter import SETTING_NAMES, Inputs, Settings
 from themis.core.auction.solvers.registry import solver
 from themis.core.policies import policy, policy_class, policy_options
-from themis.core.steward.state import HEARTBEATS
+from themis.core.steward.node_table import HEARTBEATS
 from themis.errors import ConfigError, UnwantedKeyError, unknown_name
 from themis.recording.validation import Mistake, line_of
 from themis.recording.written_settings import settings_for

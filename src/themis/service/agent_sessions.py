@@ -14,7 +14,6 @@ from themis.core.arbiter import events as ev
 from themis.core.arbiter.records import AppRecord
 from themis.core.model import AppId
 from themis.core.model.reasons import Reason
-from themis.core.steward.agent_requests import DISPLACED
 from themis.core.steward.commands import (
     AcceptSession,
     Outcome,
@@ -24,8 +23,8 @@ from themis.core.steward.commands import (
     TellRun,
 )
 from themis.core.steward.events import AgentSpoke, PointsHeard, SessionOpened, StewardEvent
-from themis.core.steward.rows import RunEnd, WantedRun
-from themis.core.steward.steward import Steward
+from themis.core.steward.rows import ActiveRun, RunEnd
+from themis.core.steward.steward import DISPLACED, Steward
 from themis.errors import InvariantError, RefusedError, StaleAnswerError, UnknownAppError
 from themis.protocol.agent_messages import (
     AgentReport,
@@ -200,10 +199,10 @@ class AgentSessions:
 
     def tell_run(self, command: TellRun) -> None:
         """A run of an app is different."""
-        known = self._host.steward.kept.get(f"run/{command.run}") or self._host.steward.kept.get(
+        known = self._host.steward.rows.get(f"run/{command.run}") or self._host.steward.rows.get(
             f"result/{command.run}"
         )
-        runs = WantedRun | RunEnd
+        runs = ActiveRun | RunEnd
         gpus = known.gpus if isinstance(known, runs) else ()
         key = known.key if isinstance(known, runs) else ""
         news = RunNews(
@@ -216,7 +215,7 @@ class AgentSessions:
             command.iterations,
             command.message,
             command.log,
-            command.told,
+            command.interrupted,
         )
         self.tell(command.app, news)
 
@@ -277,7 +276,8 @@ class AgentSessions:
             self._stand(desk)
             if fence == before:
                 # It lost what waited for it, or we did.
-                self._open(desk, self._host.steward.session_of(app))
+                known = self._host.steward.sessions.get(app)
+                self._open(desk, known.session if known is not None else "")
         news = desk.news(self._host.now())
         # A standing is read from memory, which may be ahead of the disk.
         await self._host.settled()
@@ -380,9 +380,9 @@ class AgentSessions:
                 tuple(replace(run_news(run), log="") for run in runs),
                 state.phase,
                 tuple((job, progress.done) for job, progress in state.jobs.items()),
-                *self._host.steward.trials.told(desk.app),
+                *self._host.steward.trials.for_agent(desk.app),
                 tuple((job, progress.target) for job, progress in state.jobs.items()),
-                self._host.steward.pasts(desk.app, self._host.now()),
+                self._host.steward.job_pasts(desk.app, self._host.now()),
             )
         )
         asked = self._offers.get(desk.app)

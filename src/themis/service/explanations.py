@@ -11,7 +11,7 @@ from themis.core.explain import Bidding, Facts, Ranking
 from themis.core.model import AppId
 from themis.core.model.apps import Constraint
 from themis.core.model.reasons import Reason
-from themis.core.steward.rows import WantedRun
+from themis.core.steward.rows import ActiveRun
 from themis.core.steward.steward import Steward
 from themis.protocol.node_messages import RunState
 from themis.service.admission_warnings import kind_of
@@ -154,5 +154,5 @@ def _crash(steward: Steward, app: AppId) -> str:
     return f"job {worst} failed {often}: {last[worst].message}"
 
 
-def _trouble(steward: Steward, runs: list[WantedRun], now: float) -> str:
+def _trouble(steward: Steward, runs: list[ActiveRun], now: float) -> str:
     return next((said for run in runs if (said := amiss(steward, run, now))), "")

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from themis.core.model import AppId, JobId, OwnerId
 from themis.core.steward.commands import Outcome
 from themis.core.steward.events import LogsWanted, StewardEvent
-from themis.core.steward.log_index import LoggedRun, LogsRow
+from themis.core.steward.rows import LoggedRun, LogsRow
 from themis.core.steward.steward import Steward
 from themis.errors import LimitError, UnavailableError
 from themis.protocol.node_messages import MOST_LOG, LogPart, LogWanted
@@ -218,7 +218,7 @@ class _Reading:
             await asyncio.sleep(min(LOOK, left))
 
     def _row(self) -> LogsRow:
-        row = self._host.steward.logged(self._app, self._job)
+        row = self._host.steward.log_of(self._app, self._job)
         return row if row is not None else LogsRow(self._app, self._job, ())
 
     def _told(self, offset: int, following: int, text: str, run: int | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from themis.core.steward.events import (
     StopRequested,
     TrialChosen,
 )
-from themis.core.steward.rows import RunEnd, WantedRun
+from themis.core.steward.rows import ActiveRun, RunEnd
 from themis.protocol.agent_messages import (
     BidSaid,
     EndSaid,
@@ -57,7 +57,7 @@ def event_of(at: float, app: AppId, said: Said) -> AgentEvent:
             assert_never(said)
 
 
-def run_news(run: WantedRun | RunEnd) -> RunNews:
+def run_news(run: ActiveRun | RunEnd) -> RunNews:
     """How a run is."""
     if isinstance(run, RunEnd) and run.points_on:
         # Its end is told after what it reported, which is on its way.
@@ -72,5 +72,5 @@ def run_news(run: WantedRun | RunEnd) -> RunNews:
         run.iterations,
         run.message,
         run.log,
-        run.told,
+        run.interrupted,
     )

@@ -38,7 +38,7 @@ def lines_of(outcome: Outcome, topology: Topology) -> Iterator[LogLine]:
     for event in outcome.changes.events:
         if not (refused and _subject(event) in refused):
             yield from _of_event(event, topology)
-    rows = outcome.changes.kept or {}
+    rows = outcome.changes.rows or {}
     for row in rows.values():
         # How it ended may be written again later, when its points were heard; its end is once.
         if isinstance(row, RunEnd) and f"run/{row.run}" in rows:
@@ -91,7 +91,7 @@ def _of_run(row: RunEnd, topology: Topology) -> Iterator[LogLine]:
     name = f"run {row.run}, job {row.job} of {row.app}{where}"
     if row.failed:
         yield _warning(f"{name}, failed: {row.message or f'exited with {row.code}'}")
-    elif row.state is RunState.LOST and not row.told:
+    elif row.state is RunState.LOST and not row.interrupted:
         yield _warning(f"{name}, is lost: {row.message or 'its node does not know it any more'}")
 
 

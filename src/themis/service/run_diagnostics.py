@@ -13,7 +13,7 @@ from themis.core.arbiter.app_reasons import never_served
 from themis.core.arbiter.app_state import AppState
 from themis.core.model import AppId, JobId
 from themis.core.model.reasons import Reason
-from themis.core.steward.rows import RunEnd, WantedRun
+from themis.core.steward.rows import ActiveRun, RunEnd
 from themis.core.steward.steward import Steward
 from themis.protocol.node_messages import RunState, early_end
 
@@ -28,9 +28,9 @@ _WITH_GPUS = (Reason.SERVED, Reason.PARTLY_SERVED)
 _PRECEDENCE = {reason: rank for rank, reason in enumerate(Reason)}
 
 
-def runs_by_app(steward: Steward) -> dict[AppId, list[WantedRun]]:
+def runs_by_app(steward: Steward) -> dict[AppId, list[ActiveRun]]:
     """The runs of each app that has any."""
-    found: dict[AppId, list[WantedRun]] = {}
+    found: dict[AppId, list[ActiveRun]] = {}
     for run in steward.runs.values():
         found.setdefault(run.app, []).append(run)
     return found
@@ -84,7 +84,7 @@ def _crashing(steward: Steward, state: AppState) -> Reason | None:
     return Reason.INVALID_SPEC if never else Reason.CRASH_LOOP
 
 
-def reason_of(steward: Steward, state: AppState, runs: Sequence[WantedRun], now: float) -> Reason:
+def reason_of(steward: Steward, state: AppState, runs: Sequence[ActiveRun], now: float) -> Reason:
     """Why an app with these runs does not run, or runs with less than it wants."""
     if state.suspended:
         return state.reason
@@ -110,9 +110,9 @@ def _standing(steward: Steward, state: AppState) -> Reason:
     return Reason.SERVED if held >= state.demand else Reason.PARTLY_SERVED
 
 
-def quiet_for(steward: Steward, run: WantedRun, now: float) -> float | None:
+def quiet_for(steward: Steward, run: ActiveRun, now: float) -> float | None:
     """For how long a run that trains reported no iteration, if that is too long."""
-    watched = steward.watched(run.run)
+    watched = steward.health(run.run)
     # Who has no limit of iterations need not report any.
     if watched is None or not run.limit or not _trains(run):
         return None
@@ -120,31 +120,31 @@ def quiet_for(steward: Steward, run: WantedRun, now: float) -> float | None:
     return silent if silent >= QUIET else None
 
 
-def trouble_of(steward: Steward, run: WantedRun, now: float) -> str:
+def trouble_of(steward: Steward, run: ActiveRun, now: float) -> str:
     """What people should know of what a run reports; empty if all is well."""
     silent = quiet_for(steward, run, now)
     told = amiss(steward, run, now)
     return told if silent is None else f"no iteration for {silent / 60.0:.0f} min: {told}"
 
 
-def amiss(steward: Steward, run: WantedRun, now: float) -> str:
+def amiss(steward: Steward, run: ActiveRun, now: float) -> str:
     """What is wrong with what a run reports, without how long it has been so."""
-    watched, silent = steward.watched(run.run), quiet_for(steward, run, now)
+    watched, silent = steward.health(run.run), quiet_for(steward, run, now)
     trouble = watched.trouble if watched is not None else ""
     if silent is None:
         return trouble or run.note
     return trouble or "nothing was found where its metrics should be"
 
 
-def _of_runs(steward: Steward, runs: Sequence[WantedRun], now: float) -> Reason | None:
+def _of_runs(steward: Steward, runs: Sequence[ActiveRun], now: float) -> Reason | None:
     if any(quiet_for(steward, run, now) is not None for run in runs):
         return Reason.NO_METRICS
     if any(map(_trains, runs)):
         return None
-    if any(run.stop and run.ordered for run in runs):
+    if any(run.stop and run.dispatched for run in runs):
         return Reason.CHECKPOINTING
     return Reason.STARTING
 
 
-def _trains(run: WantedRun) -> bool:
+def _trains(run: ActiveRun) -> bool:
     return run.state is RunState.RUNNING and not run.stop

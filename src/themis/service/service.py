@@ -301,11 +301,11 @@ class Service:
         # It is let out by whoever finds it on disk; its lines belong to who asked for it.
         request, number = current_request(), self._round_of(outcome)
         then = partial(self._let_out, outcome, self.taken, request, number)
-        if entry is None and not changes.kept and audit is None:
+        if entry is None and not changes.rows and audit is None:
             # Nothing to store, but what was decided before must be durable before this is told.
             self.writer.add(then=then)
         else:
-            self.writer.add(entry, fleet_rows(changes.kept), audit, then)
+            self.writer.add(entry, fleet_rows(changes.rows), audit, then)
         self._wake_at(outcome.wake)
 
     def _wake_at(self, at: float | None) -> None:

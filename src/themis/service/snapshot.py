@@ -13,7 +13,7 @@ from themis.apps.app_file import StopRule
 from themis.core.arbiter.app_state import SLACK, AppState
 from themis.core.arbiter.saved_state import parts
 from themis.core.model import AppId, GpuId, JobId
-from themis.core.steward.rows import Release, WantedRun
+from themis.core.steward.rows import ActiveRun, Release
 from themis.core.steward.steward import Steward
 from themis.core.tuners import CURVES
 from themis.errors import UnavailableError
@@ -43,7 +43,7 @@ def snapshot_of(service: Service, wall: float | None = None) -> Snapshot:
     present = terms[max(terms)]
     steward, now = service.steward, service.now()
     arbiter, runs = steward.arbiter, runs_by_app(steward)
-    given = {(row.app, row.gpu) for row in steward.kept.values() if isinstance(row, Release)}
+    given = {(row.app, row.gpu) for row in steward.rows.values() if isinstance(row, Release)}
     pictures = tuple(
         _picture(steward, state, runs.get(app, ()), given, _tuner(service, app), now)
         for app, state in sorted(arbiter.world.apps.items())
@@ -62,7 +62,7 @@ def _tuner(service: Service, app: AppId) -> str:
 def _picture(
     steward: Steward,
     state: AppState,
-    runs: Sequence[WantedRun],
+    runs: Sequence[ActiveRun],
     given_back: set[tuple[AppId, GpuId]],
     tuner: str,
     now: float,
@@ -70,9 +70,9 @@ def _picture(
     app = state.id
     held = steward.arbiter.ledger.holdings(app)
     said = {each.job: each for each in steward.trials.reached(app)}
-    by_job: dict[JobId, list[WantedRun]] = {}
+    by_job: dict[JobId, list[ActiveRun]] = {}
     for run in sorted(runs, key=lambda run: run.run):
-        if run.ordered or not run.stop:  # Else it will never begin.
+        if run.dispatched or not run.stop:  # Else it will never begin.
             by_job.setdefault(run.job, []).append(run)
     ended = Counter(row.job for row in steward.ended_runs(app))
     jobs = tuple(
@@ -108,7 +108,7 @@ def _job(
     steward: Steward,
     state: AppState,
     job: JobId,
-    runs: Sequence[WantedRun],
+    runs: Sequence[ActiveRun],
     ended: int,
     now: float,
 ) -> JobPicture:
@@ -119,13 +119,14 @@ def _job(
         return JobPicture(job, done, ended)
     first = runs[0]
     counted = first.limit > 0.0
-    if counted and first.ordered:
+    if counted and first.dispatched:
         done = max(done, steward.progress(first.run)[0])
-    elif first.ordered:
+    elif first.dispatched:
         done = 0.0  # Of a job that counts no iterations only time tells how far it is.
     stage = _stage(steward, first)
-    watched = steward.watched(first.run)
-    since = {ProcessStage.STARTING: first.since, ProcessStage.RUNNING: first.since}.get(stage, now)
+    watched = steward.health(first.run)
+    started = stage in {ProcessStage.STARTING, ProcessStage.RUNNING}
+    since = first.dispatched_at if started else now
     if stage is ProcessStage.RUNNING and counted:
         since = watched.since if watched is not None else now
     process = _process(first, stage, min(since, now), target, now)
@@ -135,8 +136,8 @@ def _job(
     return JobPicture(job, min(done, process.until), starts, None, 0.0, process, successor)
 
 
-def _stage(steward: Steward, run: WantedRun) -> ProcessStage:
-    if not run.ordered:
+def _stage(steward: Steward, run: ActiveRun) -> ProcessStage:
+    if not run.dispatched:
         return ProcessStage.WAITING
     if run.stop or run.state is RunState.STOPPING:
         return ProcessStage.SAVING
@@ -147,6 +148,6 @@ def _stage(steward: Steward, run: WantedRun) -> ProcessStage:
 
 
 def _process(
-    run: WantedRun, stage: ProcessStage, since: float, target: float, now: float
+    run: ActiveRun, stage: ProcessStage, since: float, target: float, now: float
 ) -> ProcessSnapshot:
     return ProcessSnapshot(run.gpus, run.limit or target, stage, since, now, run.run)

@@ -110,7 +110,7 @@ class Stage:
 
         async def work() -> None:
             service = self.live.desk.service
-            service.steward._feed(event(service.now()))
+            service.steward._lifecycle.feed(event(service.now()))
 
         self.live.do(work())
 

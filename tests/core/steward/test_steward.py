@@ -13,7 +13,6 @@ from themis.core.fairness.loads import total_work
 from themis.core.model import AppId, GpuId, JobId, LeaseSource, Machine, OwnerId, Phase, Topology
 from themis.core.policies import Allotment, Plan
 from themis.core.policies.base import View
-from themis.core.steward.agent_requests import DISPLACED
 from themis.core.steward.commands import (
     AcceptRun,
     Outcome,
@@ -36,9 +35,9 @@ from themis.core.steward.events import (
     StopRequested,
     TrialChosen,
 )
-from themis.core.steward.log_index import MOST_RUNS, LoggedRun, LogsRow, shortened
-from themis.core.steward.rows import Kept, RunEnd, WantedRun
-from themis.core.steward.steward import Steward
+from themis.core.steward.job_logs import MOST_RUNS, shortened
+from themis.core.steward.rows import ActiveRun, LoggedRun, LogsRow, RunEnd, StewardRow
+from themis.core.steward.steward import DISPLACED, Steward
 from themis.errors import ConfigError
 from themis.protocol.agent_messages import News, Reached
 from themis.protocol.node_messages import (
@@ -70,7 +69,7 @@ class Desk:
         self.policy = Puppet(self._plan)
         arbiter = Arbiter(Topology(()), self.policy, SETTINGS, seed=1)
         self.steward = Steward(arbiter, epoch=epoch, at=0.0, node_ttl=20.0)
-        self.rows: dict[str, Kept] = {}
+        self.rows: dict[str, StewardRow] = {}
         self.number = 0
         self.wake: float | None = None
 
@@ -85,12 +84,12 @@ class Desk:
     def take(self, event: StewardEvent) -> Outcome:
         outcome = self.steward.handle(event)
         self.wake = outcome.wake
-        for key, row in (outcome.changes.kept or {}).items():
+        for key, row in (outcome.changes.rows or {}).items():
             if row is None:
                 self.rows.pop(key, None)
             else:
                 self.rows[key] = row
-        assert self.rows == self.steward.kept
+        assert self.rows == self.steward.rows
         return outcome
 
     def wait(self, until: float) -> list[Outcome]:
@@ -193,7 +192,7 @@ def test_news_answer_a_kept_report_at_once() -> None:
     assert (order.run, order.gpus, order.job) == (1, (0,), J0)
     assert AcceptRun(A, "k", 1) in told.commands
     assert any(isinstance(event, ev.JobStarted) for event in told.changes.events)
-    assert isinstance(desk.rows["run/1"], WantedRun)
+    assert isinstance(desk.rows["run/1"], ActiveRun)
 
 
 def test_the_same_request_twice_is_one_run() -> None:
@@ -229,7 +228,7 @@ def test_a_node_does_not_end_the_runs_of_others() -> None:
     for number in (1, 2, 3):
         desk.take(ReportCame(6.0, NodeReport("m1", 1, number, 1, 0, slots, (lie,))))
     run = desk.steward.runs[1]
-    assert (run.stop, run.over, run.code) == (False, (), None)
+    assert (run.stop, run.ended_on, run.code) == (False, (), None)
 
 
 def test_an_old_report_proves_nothing() -> None:
@@ -284,7 +283,7 @@ def test_a_result_is_stored_before_the_node_may_forget_it() -> None:
     desk.report(6.0, running(), busy=ON_0)
     over = desk.report(8.0, running(state=RunState.EXITED, code=0))
     assert orders_in(over).forget == (1,)
-    kept = over.changes.kept
+    kept = over.changes.rows
     assert kept is not None
     assert isinstance(kept["result/1"], RunEnd)
     assert kept["run/1"] is None
@@ -364,8 +363,8 @@ def test_an_agent_that_gives_back_a_gpu_is_not_believed_that_it_is_empty() -> No
     desk.report(6.0, running(), busy=ON_0)
     given = desk.take(ReleaseRequested(6.5, A, (GpuId(0),), (desk.token(),)))
     assert desk.state() is GpuState.LEASED
-    assert given.changes.kept is not None
-    assert "release/0" in given.changes.kept
+    assert given.changes.rows is not None
+    assert "release/0" in given.changes.rows
     [refusal] = desk.ask(6.6, 0, key="again").commands
     assert isinstance(refusal, RefuseRun)
     desk.owners = {}
@@ -405,9 +404,9 @@ def test_a_job_runs_again_only_when_its_last_run_is_over() -> None:
     desk.report(6.0, running(), busy=ON_0)
     desk.take(StopRequested(6.5, A, 1))
     desk.ask(6.6, 1, key="again")
-    assert not desk.steward.runs[2].ordered
+    assert not desk.steward.runs[2].dispatched
     desk.report(7.0, running(state=RunState.STOPPING), busy={0: SlotState.STOPPING})
-    assert not desk.steward.runs[2].ordered
+    assert not desk.steward.runs[2].dispatched
     told = desk.report(8.0, running(state=RunState.EXITED, code=75))
     [order] = orders_in(told).runs
     assert (order.run, order.gpus) == (2, (1,))
@@ -551,7 +550,7 @@ def test_trials_are_told_in_the_order_of_choosing_whoever_reads_the_store() -> N
     saved = dict(sorted(desk.rows.items()))
     again = Steward(desk.steward.arbiter, epoch=2, at=9.0, saved=saved)
     for steward in (desk.steward, again):
-        told, _, _ = steward.trials.told(A)
+        told, _, _ = steward.trials.for_agent(A)
         assert [trial.job for trial in told] == jobs
 
 
@@ -661,7 +660,7 @@ def test_an_agent_is_told_that_its_run_was_told_to_go_by_its_node() -> None:
     desk = training()
     ended = replace(running(state=RunState.EXITED, code=75), told=True)
     [told] = [c for c in desk.report(6.0, ended).commands if isinstance(c, TellRun)]
-    assert told.told
+    assert told.interrupted
 
 
 # Points
@@ -846,7 +845,7 @@ def test_a_run_on_two_machines_needs_storage_that_both_see(
     second: tuple[str, str, str], sharing: str, why: str
 ) -> None:
     desk = two_machines(SAME, second)
-    assert desk.steward.sharing(desk.steward.nodes["m1"]) == sharing
+    assert desk.steward.storage_of(desk.steward.nodes["m1"]) == sharing
     [answer] = [
         command
         for command in desk.ask(5.0, 0, 2).commands
@@ -902,15 +901,15 @@ def test_without_shared_storage_a_job_goes_on_where_its_checkpoints_are_and_says
     assert isinstance(refusal, RefuseRun)
     assert refusal.home == "m0"
     assert "its checkpoints are on m0 alone" in refusal.reason
-    assert desk.steward.bound(A, J0) == refusal.reason
+    assert desk.steward.waits_for_machine(A, J0) == refusal.reason
     assert isinstance(answer_to(desk.ask(7.1, 0, key="k3")), AcceptRun)
-    assert not desk.steward.bound(A, J0)
+    assert not desk.steward.waits_for_machine(A, J0)
 
 
 def bound_to_m0() -> Desk:
     desk = trained_on_m0(two_machines(NONE, NONE), "")
     desk.ask(7.0, 2, key="k2")
-    assert desk.steward.bound(A, J0)
+    assert desk.steward.waits_for_machine(A, J0)
     return desk
 
 
@@ -919,23 +918,23 @@ def test_a_job_waits_for_no_machine_that_is_gone() -> None:
     slots = (SlotReport(0, 0, SlotState.EMPTY),) * 2
     for number in range(13, 60):
         desk.take(ReportCame(float(number), NodeReport("m1", 1, number, 1, 0, slots, ())))
-    assert not desk.steward.bound(A, J0)
+    assert not desk.steward.waits_for_machine(A, J0)
 
 
 def test_a_job_waits_for_no_machine_once_others_may_see_its_checkpoints() -> None:
     desk = bound_to_m0()
     slots = (SlotReport(0, 0, SlotState.EMPTY),) * 2
     desk.take(ReportCame(8.0, NodeReport("m0", 1, 13, 1, 0, slots, (), shared_dir="/shared")))
-    assert not desk.steward.bound(A, J0)
+    assert not desk.steward.waits_for_machine(A, J0)
 
 
 def test_a_job_that_is_done_or_given_up_waits_for_no_machine() -> None:
     desk = bound_to_m0()
     desk.take(ev.TargetsRevised(8.0, A, ((J0, 3.0),)))
-    assert not desk.steward.bound(A, J0)
+    assert not desk.steward.waits_for_machine(A, J0)
     desk = bound_to_m0()
     desk.take(JobNoted(8.0, A, Reached(J0, 3.0, None, "it failed")))
-    assert not desk.steward.bound(A, J0)
+    assert not desk.steward.waits_for_machine(A, J0)
 
 
 def test_a_job_on_several_machines_is_led_by_that_of_its_first_gpu() -> None:
@@ -1038,13 +1037,13 @@ def test_the_logs_of_a_jobs_runs_are_one_and_outlast_its_app() -> None:
     )
     desk.number += 1
     desk.take(ReportCame(6.0, report))
-    row = desk.steward.logged(A, J0)
+    row = desk.steward.log_of(A, J0)
     assert row is not None
     assert row.runs == (LoggedRun(1, "m0", 80, over=False),)
     ended = replace(running(state=RunState.EXITED, code=75), log="bye\n", log_size=100)
     desk.report(7.0, ended)
     desk.ask(7.5, 0, key="k2")
-    row = desk.steward.logged(A, J0)
+    row = desk.steward.log_of(A, J0)
     assert row is not None
     assert [(run.run, run.size, run.over, run.tail) for run in row.runs] == [
         (1, 100, True, "bye\n"),
@@ -1055,13 +1054,13 @@ def test_the_logs_of_a_jobs_runs_are_one_and_outlast_its_app() -> None:
     for number in range(6):
         desk.report(8.1 + number / 10)
     assert A not in desk.steward.arbiter.world.apps
-    row = desk.steward.logged(A, J0)
+    row = desk.steward.log_of(A, J0)
     assert row is not None
     assert [(run.run, run.node, run.size) for run in row.runs][:1] == [(1, "m0", 100)]
     assert isinstance(desk.rows[f"logs/{A}/{J0}"], LogsRow)
     # Another app of this name may be somebody else's.
     desk.take(ev.AppArrived(9.0, simple_app(A, gpus=2, jobs=2)))
-    assert desk.steward.logged(A, J0) is None
+    assert desk.steward.log_of(A, J0) is None
     assert f"logs/{A}/{J0}" not in desk.rows
 
 
@@ -1070,11 +1069,11 @@ def test_logs_of_an_app_that_is_over_are_known_by_the_next_service_and_forgotten
     row = LogsRow(A, J0, (LoggedRun(1, "m0", 5),))
     saved = {**desk.rows, "logs/b/j0": replace(row, app=B)}
     steward = Steward(desk.steward.arbiter, epoch=2, at=9.0, saved=saved)
-    assert steward.logged(B, J0) == replace(row, app=B)
+    assert steward.log_of(B, J0) == replace(row, app=B)
     outcome = steward.handle(AppForgotten(9.0, B))
-    assert outcome.changes.kept is not None
-    assert outcome.changes.kept["logs/b/j0"] is None
-    assert steward.logged(B, J0) is None
+    assert outcome.changes.rows is not None
+    assert outcome.changes.rows["logs/b/j0"] is None
+    assert steward.log_of(B, J0) is None
 
 
 def test_of_many_runs_the_last_are_kept_and_offsets_stay() -> None:

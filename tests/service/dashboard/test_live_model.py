@@ -535,7 +535,7 @@ def test_a_store_tells_of_its_service_when_that_is_gone(tmp_path: Path) -> None:
 
 def test_machines_that_are_gone_for_good_are_not_on_the_pages(tmp_path: Path) -> None:
     async def work(desk: Desk) -> None:
-        desk.service.steward._feed(ev.MachineLeft(desk.service.now(), "m0"))
+        desk.service.steward._lifecycle.feed(ev.MachineLeft(desk.service.now(), "m0"))
         board = await told(desk, "root", "/v1/board")
         assert [machine["state"] for machine in board["machines"]] == ["present"]
         assert {gpu["state"] for gpu in board["machines"][0]["gpus"]} == {"absent"}

@@ -93,7 +93,7 @@ def test_a_machine_that_is_gone_for_good_is_shown_no_more_until_it_is_back(tmp_p
         return [n["node"] for n in nodes], counts["absent"], 'themis_gpus{state="absent"} 4' in page
 
     def leaves(desk: Desk) -> None:
-        desk.service.steward._feed(ev.MachineLeft(desk.service.now(), "m0"))
+        desk.service.steward._lifecycle.feed(ev.MachineLeft(desk.service.now(), "m0"))
 
     async def work() -> None:
         async with desk_of(tmp_path) as desk:
@@ -126,7 +126,8 @@ def test_a_gpu_is_said_to_be_back_only_if_it_was_out_of_use(tmp_path: Path) -> N
             says_that_it_is_empty(desk)
             answer = (await desk.call("root", *restore)).json()
             assert answer == {"done": True, "changed": False}
-            desk.service.steward._feed(ev.GpuQuarantined(desk.service.now(), GpuId(0), "ECC"))
+            broken = ev.GpuQuarantined(desk.service.now(), GpuId(0), "ECC")
+            desk.service.steward._lifecycle.feed(broken)
             assert (await desk.call("root", *restore)).json()["changed"] is True
 
     asyncio.run(work())

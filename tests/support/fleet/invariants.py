@@ -22,7 +22,7 @@ from themis.core.steward.commands import (
     TellPoints,
     TellRun,
 )
-from themis.core.steward.rows import Kept, WantedRun
+from themis.core.steward.rows import ActiveRun, StewardRow
 from themis.errors import InvariantError
 
 if TYPE_CHECKING:
@@ -289,7 +289,7 @@ class Checker:
         """A user was told that an app is taken in."""
         self._accepted_apps.add(app)
 
-    def recovered(self, arbiter: Arbiter, rows: Mapping[str, Kept]) -> None:
+    def recovered(self, arbiter: Arbiter, rows: Mapping[str, StewardRow]) -> None:
         """A service comes up: whatever anybody was told must be there."""
         self._last_heard.clear()
         for app in sorted(self._accepted_apps - self._ended):
@@ -304,5 +304,5 @@ class Checker:
                 self.fail(f"run {run} was accepted and is lost")
             if run in self._forgotten and app in known and f"result/{run}" not in rows:
                 row = rows.get(f"run/{run}")
-                if not (isinstance(row, WantedRun) and row.over):
+                if not (isinstance(row, ActiveRun) and row.ended_on):
                     self.fail(f"the result of run {run} is lost")

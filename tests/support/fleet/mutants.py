@@ -5,14 +5,21 @@ run_seeds(range(50), broken=DEFENCES["leases count from when reports were sent"]
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from tests.support.fleet.fault_rates import SERVICE_ONLY, STORM, Weather
+from themis.core.arbiter import Arbiter
 from themis.core.arbiter import events as arbiter_events
-from themis.core.model import AppId, GpuId, Lease
-from themis.core.steward.events import ReleaseRequested, ReportCame, RunRequested
-from themis.core.steward.node_table import NodeEntry
-from themis.core.steward.rows import RunEnd
+from themis.core.model import AppId, GpuId, Topology
+from themis.core.steward.agent_sessions import AgentSessions
+from themis.core.steward.commands import TellRun
+from themis.core.steward.components import ComponentTypes
+from themis.core.steward.events import ReleaseRequested
+from themis.core.steward.metric_relay import MetricRelay
+from themis.core.steward.node_table import NodeEntry, NodeTable
+from themis.core.steward.rows import ActiveRun, RowChanges, RunEnd
+from themis.core.steward.run_lifecycle import RunLifecycle
+from themis.core.steward.run_table import RunTable
 from themis.core.steward.steward import Steward
 from themis.node.core import commands as cmd
 from themis.node.core.events import FoundRun, RunExited, RunLimits
@@ -33,11 +40,20 @@ class Broken:
 
     node: type[NodeCore] = NodeCore
     steward: type[Steward] = Steward
+    node_table: type[NodeTable] = NodeTable
+    run_table: type[RunTable] = RunTable
+    sessions: type[AgentSessions] = AgentSessions
+    relay: type[MetricRelay] = MetricRelay
     guard: bool = True
     stores_first: bool = True
     adoption: bool = True
     weather: Weather | None = None
     """In which it shows soon."""
+
+    def make_steward(self, arbiter: Arbiter, **options: Any) -> Steward:
+        """The steward of this cluster."""
+        types = ComponentTypes(self.node_table, self.run_table, self.sessions, self.relay)
+        return self.steward(arbiter, **options, types=types)
 
     def adopts(self, found: tuple[FoundRun, ...]) -> tuple[FoundRun, ...]:
         """What a node that starts learns of what runs already."""
@@ -128,84 +144,69 @@ class ForgetsTheEnd(NodeCore):
         self._over.clear()
 
 
-class _Gullible(NodeEntry):
-    __slots__ = ()
+class TakesOldReports(NodeTable):
+    """Believes a report whenever it arrives."""
 
-    def is_newer(self, report: NodeReport) -> bool:
+    def is_newer(self, node: NodeEntry, report: NodeReport) -> bool:
         return True
 
 
-class _OfAnyBoot(NodeEntry):
-    __slots__ = ()
-
-    def is_newer(self, report: NodeReport) -> bool:
-        return report.boot != self.boot or report.number > self.number
-
-
-class TakesOldReports(Steward):
-    """Believes a report whenever it comes."""
-
-    kind: ClassVar[type[NodeEntry]] = _Gullible
-
-    def _meet(self, name: str, heard: float) -> NodeEntry:
-        node = super()._meet(name, heard)
-        fields = NodeEntry.__dataclass_fields__
-        self._roster.nodes[name] = node = self.kind(
-            **{each: getattr(node, each) for each in fields}
-        )
-        for gpu in node.gpus:
-            self._roster.machine_of[gpu] = node
-        return node
-
-
-class TakesOldBoots(TakesOldReports):
+class TakesOldBoots(NodeTable):
     """Believes a report of a boot that is over."""
 
-    kind: ClassVar[type[NodeEntry]] = _OfAnyBoot
+    def is_newer(self, node: NodeEntry, report: NodeReport) -> bool:
+        return report.boot != node.boot or report.number > node.number
 
 
-class TrustsOldEpochs(Steward):
-    """Draws conclusions from reports of nodes that may still listen to its predecessor."""
+class TrustsOldEpochs(NodeTable):
+    """Draws conclusions from reports of nodes that may still obey an earlier service."""
 
-    def _on_report(self, name: str, event: ReportCame) -> None:
-        report = event.report
-        if report.epoch:
-            object.__setattr__(report, "epoch", self._epoch)
-        super()._on_report(name, event)
+    def take(self, node: NodeEntry, report: NodeReport, at: float, heartbeat: float) -> RowChanges:
+        changes = super().take(node, report, at, heartbeat)
+        node.fresh = report.epoch > 0
+        return changes
 
 
-class BelievesAnswered(Steward):
+class BelievesAnswered(NodeTable):
     """Draws conclusions from a report that it has answered already."""
 
-    def _outcome(self) -> Any:
-        last = {name: node.held for name, node in self._roster.nodes.items()}
-        outcome = super()._outcome()
-        for name, held in last.items():
-            if held is not None and self._roster.nodes[name].held is None:
-                self._roster.nodes[name].held = held
-                self._roster.nodes[name].forget = ()
-        return outcome
+    def answered(self, node: NodeEntry) -> None:
+        node.forget = ()
 
 
-class HurriesAfterRestart(Steward):
-    """Takes every node as silent that it has not heard since it started."""
+class HurriesAfterRestart(NodeTable):
+    """Gives every node up that has not reported as soon as the service runs."""
 
-    def _first_heard(self, at: float) -> float:
-        return at - self._node_ttl - self._arbiter.settings.guard + 0.01
-
-
-class GivesUpEarly(Steward):
-    """Gives nodes up before they can have ended everything."""
-
-    def _last_word(self, node: NodeEntry) -> float:
-        return node.heard + self._node_ttl / 2.0
+    def silent_at(self, node: NodeEntry, guard: float) -> float:
+        return node.heard + 0.01 if node.last is None else super().silent_at(node, guard)
 
 
-class ForgetsItsTerms(Steward):
+class GivesUpEarly(NodeTable):
+    """Gives nodes up before they can have ended their runs."""
+
+    def silent_at(self, node: NodeEntry, guard: float) -> float:
+        return node.heard + self.node_ttl / 2.0
+
+
+class ForgetsItsTerms(NodeTable):
     """Waits for nodes as long as it would tell them to live, not as long as they were told."""
 
-    def _last_word(self, node: NodeEntry) -> float:
-        return node.heard + self._node_ttl + self._arbiter.settings.guard
+    def silent_at(self, node: NodeEntry, guard: float) -> float:
+        return node.heard + self.node_ttl + guard
+
+
+class TakesBackTooSoon(NodeTable):
+    """Counts a machine in while something may still run there."""
+
+    def may_join(self, node: NodeEntry, topology: Topology) -> bool:
+        return not node.present and node.held is not None
+
+
+class EndsAtOnce(NodeTable):
+    """Takes every slot as empty, also those whose process was only told to stop."""
+
+    def empty(self, node: NodeEntry) -> list[GpuId]:
+        return list(node.gpus)
 
 
 class GuessesTerms(NodeCore):
@@ -220,90 +221,79 @@ class BelievesAgents(Steward):
     """Frees GPUs when an agent says that it needs them no more."""
 
     def _on_release(self, event: ReleaseRequested) -> None:
-        self._feed(arbiter_events.GpusReleased(self._now, event.app, event.gpus))
+        now = self._out.now
+        self._lifecycle.feed(arbiter_events.GpusReleased(now, event.app, event.gpus))
 
 
 class ReleasesWhatIsHeld(Steward):
-    """Takes a word about a GPU for one about whatever lease its app has there by now."""
+    """Takes a release for one of whatever lease the app has on that GPU by now."""
 
-    def _lease_meant(self, app: AppId, gpu: GpuId, token: int) -> Lease | None:
-        return self._arbiter.ledger.holdings(app).get(gpu)
+    def _on_release(self, event: ReleaseRequested) -> None:
+        held = self.arbiter.ledger.holdings(event.app)
+        tokens = [
+            held[g].token if g in held else t
+            for g, t in zip(event.gpus, event.tokens, strict=False)
+        ]
+        super()._on_release(replace(event, tokens=tuple(tokens)))
 
 
-class HearsEverybody(Steward):
+class HearsEverybody(AgentSessions):
     """Takes what any agent of an app says, also one that was replaced."""
 
-    def _is_heard(self, app: AppId, fence: int) -> bool:
+    def is_current(self, app: AppId, fence: int) -> bool:
         return True
 
 
-class ForgetsRequests(Steward):
+class ForgetsRequests(RunTable):
     """Takes a repeated request for a new one."""
 
-    def _on_request(self, event: RunRequested) -> None:
-        self._book._by_key.clear()
-        super()._on_request(event)
+    def requested(self, app: AppId, key: str) -> int | None:
+        return None
 
 
-class TakesBackTooSoon(Steward):
-    """Counts a machine in while something may still run there."""
-
-    def _take_hardware(self, node: NodeEntry) -> None:
-        if not node.present and node.machine is not None and node.held is not None:
-            self._join(node)
-        super()._take_hardware(node)
-
-
-class StartsBeforeTheEnd(Steward):
+class StartsBeforeTheEnd(RunTable):
     """Starts a job anew while its last run may be alive."""
 
-    def _may_start(self, run: Any) -> bool:
-        ledger = self._arbiter.ledger
-        return all(
-            (lease := ledger.lease(gpu)) is not None and lease.token == token
-            for gpu, token in zip(run.gpus, run.tokens, strict=True)
-        )
-
-
-class EndsAtOnce(Steward):
-    """Takes a slot as empty as soon as its holder is told to go."""
-
-    def _revoke(self, lease: Any, reason: str) -> None:
-        super()._revoke(lease, reason)
-        if self._arbiter.ledger.is_leaving(lease.gpu):
-            self._feed(arbiter_events.GpusVacated(self._now, ((lease.gpu, lease.token),)))
+    def must_wait(self, run: ActiveRun) -> bool:
+        return False
 
 
 class IgnoresUse(Steward):
     """Tells the arbiter that GPUs are in use only when something runs there."""
 
-    def _feed(self, event: Any) -> None:
+    def __init__(self, arbiter: Arbiter, **options: Any) -> None:
+        super().__init__(arbiter, **options)
+        self._lifecycle = _TellsNoStart(arbiter, self._parts, self._out)
+
+
+class _TellsNoStart(RunLifecycle):
+    def feed(self, event: arbiter_events.Event) -> None:
         if not isinstance(event, arbiter_events.JobStarted):
-            super()._feed(event)
+            super().feed(event)
 
 
-class DropsWhatWasTold(Steward):
-    """Lets nodes drop points before agents have heard them."""
+class DropsWhatWasTold(MetricRelay):
+    """Lets nodes drop points before agents have acknowledged them."""
 
-    def _heard(self, node: NodeEntry) -> tuple[tuple[int, int], ...]:
+    def acknowledged(self, node: NodeEntry) -> tuple[tuple[int, int], ...]:
         runs = node.held.runs if node.held is not None else ()
         return tuple((run.run, run.last) for run in runs if run.points)
 
 
-class TellsEndsAtOnce(Steward):
+class TellsEndsAtOnce(MetricRelay):
     """Tells how a run ended before all that it reported."""
 
-    def _tell_end(self, row: RunEnd) -> None:
-        stream = self._streams.get(row.run)
-        if stream is not None:
-            stream.more, stream.last = False, stream.told
-        super()._tell_end(row)
+    def end(self, end: RunEnd) -> TellRun | None:
+        cursor = self._cursors.get(end.run)
+        if cursor is not None:
+            cursor.more, cursor.last = False, cursor.sent
+        return super().end(end)
 
 
-class ForgetsPoints(Steward):
-    """Lets nodes forget runs whose points were not heard."""
+class ForgetsPoints(MetricRelay):
+    """Lets nodes forget runs whose points were not acknowledged."""
 
-    def _keeps_points(self, node: NodeEntry, run: int) -> bool:
+    def keeps(self, node: NodeEntry, number: int) -> bool:
         return False
 
 
@@ -332,39 +322,40 @@ DEFENCES: dict[str, Broken] = {
     "a service that is down is no silence": Broken(node=DeafToAbsence, weather=SERVICE_ONLY),
     "runs that are over are remembered": Broken(node=ForgetsTheEnd),
     "running processes are adopted": Broken(adoption=False),
-    "old reports are ignored": Broken(steward=TakesOldReports, weather=LATE),
-    "boots are counted": Broken(steward=TakesOldBoots, weather=replace(LATE, node_crashes=0.1)),
-    "reports to older epochs prove nothing": Broken(steward=TrustsOldEpochs, weather=SHAKIER),
-    "reports that were answered prove nothing": Broken(steward=BelievesAnswered, weather=LATE),
+    "old reports are ignored": Broken(node_table=TakesOldReports, weather=LATE),
+    "boots are counted": Broken(node_table=TakesOldBoots, weather=replace(LATE, node_crashes=0.1)),
+    "reports to older epochs prove nothing": Broken(node_table=TrustsOldEpochs, weather=SHAKIER),
+    "reports that were answered prove nothing": Broken(node_table=BelievesAnswered, weather=LATE),
     "changes are stored before they are told": Broken(stores_first=False, weather=TORN),
-    "a restarted service waits for its nodes": Broken(steward=HurriesAfterRestart),
-    "silent nodes get time to end everything": Broken(steward=GivesUpEarly, weather=CUT),
+    "a restarted service waits for its nodes": Broken(node_table=HurriesAfterRestart),
+    "silent nodes get time to end everything": Broken(node_table=GivesUpEarly, weather=CUT),
     "nodes are waited for as long as they were told": Broken(
-        steward=ForgetsItsTerms, weather=OUTAGES
+        node_table=ForgetsItsTerms, weather=OUTAGES
     ),
     "terms are kept on disk": Broken(
         node=GuessesTerms, weather=replace(OUTAGES, outage=16.0, node_crashes=0.3)
     ),
     "agents do not say what is empty": Broken(steward=BelievesAgents),
     "releases name the leases they mean": Broken(steward=ReleasesWhatIsHeld, weather=REPEATING),
-    "agents that were replaced are not heard": Broken(steward=HearsEverybody),
-    "repeated requests are recognised": Broken(steward=ForgetsRequests, weather=REPEATING),
+    "agents that were replaced are not heard": Broken(sessions=HearsEverybody),
+    "repeated requests are recognised": Broken(run_table=ForgetsRequests, weather=REPEATING),
     "machines come back empty": Broken(
-        steward=TakesBackTooSoon, weather=replace(CUT, undead=0.9, node_crashes=0.03)
+        node_table=TakesBackTooSoon,
+        weather=replace(CUT, undead=0.9, node_crashes=0.03),
     ),
-    "a job's last run is over before the next": Broken(steward=StartsBeforeTheEnd),
-    "a revoked lease fences its slot": Broken(steward=EndsAtOnce),
+    "a job's last run is over before the next": Broken(run_table=StartsBeforeTheEnd),
+    "a revoked lease fences its slot": Broken(node_table=EndsAtOnce),
     "ordered GPUs are in use": Broken(steward=IgnoresUse),
-    "points are kept until they are heard": Broken(steward=DropsWhatWasTold),
-    "ends are told after points": Broken(steward=TellsEndsAtOnce),
-    "runs are kept until their points are heard": Broken(steward=ForgetsPoints),
+    "points are kept until they are heard": Broken(relay=DropsWhatWasTold),
+    "ends are told after points": Broken(relay=TellsEndsAtOnce),
+    "runs are kept until their points are heard": Broken(relay=ForgetsPoints),
 }
 
 IN_DEPTH: dict[str, tuple[str, Broken, Broken]] = {
     "one process on a GPU": (
         "two processes on one GPU",
-        Broken(steward=StartsBeforeTheEnd),
-        Broken(steward=StartsBeforeTheEnd, node=RunsTwoAtOnce),
+        Broken(run_table=StartsBeforeTheEnd),
+        Broken(run_table=StartsBeforeTheEnd, node=RunsTwoAtOnce),
     ),
 }
 """Second lines: what they prevent when the first is down, and the cluster without both."""

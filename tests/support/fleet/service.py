@@ -12,7 +12,7 @@ from themis.core.model import Topology
 from themis.core.policies.base import Policy
 from themis.core.steward.commands import AcceptSession, DurableChanges, Outcome, TellPoints, TellRun
 from themis.core.steward.events import ReportCame, StewardEvent
-from themis.core.steward.rows import Kept
+from themis.core.steward.rows import StewardRow
 from themis.core.steward.steward import Steward
 from themis.protocol.node_messages import NodeReport
 
@@ -33,12 +33,12 @@ class Saved:
     seed: int
     epoch: int = 0
     log: list[ev.Event] = field(default_factory=list)
-    rows: dict[str, Kept] = field(default_factory=dict)
+    rows: dict[str, StewardRow] = field(default_factory=dict)
 
     def commit(self, changes: DurableChanges) -> None:
         """All or nothing."""
         self.log.extend(changes.events)
-        _apply(self.rows, changes.kept or {})
+        _apply(self.rows, changes.rows or {})
 
     def arbiter(self) -> Arbiter:
         """The arbiter as it was when the last commit was done."""
@@ -48,7 +48,7 @@ class Saved:
         return arbiter
 
 
-def _apply(rows: dict[str, Kept], changes: Mapping[str, Kept | None]) -> None:
+def _apply(rows: dict[str, StewardRow], changes: Mapping[str, StewardRow | None]) -> None:
     for key, row in changes.items():
         if row is None:
             rows.pop(key, None)

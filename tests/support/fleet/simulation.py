@@ -95,7 +95,7 @@ class FleetSim:
         self.zombie: Zombie | None = None
         saved = Saved(chosen, settings, seed)
         self.service = SimService(
-            self, saved, self.stream("service"), self.broken.steward, NODE_TTL
+            self, saved, self.stream("service"), self.broken.make_steward, NODE_TTL
         )
 
     def stream(self, name: str) -> random.Random:

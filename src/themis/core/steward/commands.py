@@ -1,22 +1,17 @@
-"""What the steward wants done. Imperative; a driver carries them out in order."""
+"""The commands of the steward. A driver carries them out in order."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from themis.core.arbiter import commands as cmd
 from themis.core.arbiter import events as ev
 from themis.core.model import AppId, JobId
-from themis.core.steward.rows import Kept
-from themis.protocol.node_messages import (
-    Orders,
-    Point,
-    RunState,
-)
+from themis.core.steward.rows import RowChanges
+from themis.protocol.node_messages import Orders, Point, RunState
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptRun:
-    """Tell an agent under which number its request was taken, again if it was repeated."""
+    """Tell an agent the number of the run that it requested; again if the request is repeated."""
 
     app: AppId
     key: str
@@ -25,18 +20,18 @@ class AcceptRun:
 
 @dataclass(frozen=True, slots=True)
 class RefuseRun:
-    """Tell an agent that its request was not taken, and why."""
+    """Tell an agent why its request for a run was refused."""
 
     app: AppId
     key: str
     reason: str
     home: str = ""
-    """The only machine that the job can go on on, if that is why."""
+    """The only machine that the job can run on, if that is why."""
 
 
 @dataclass(frozen=True, slots=True)
 class TellRun:
-    """Tell an agent how a run of its app is."""
+    """Tell an agent the state of a run of its app."""
 
     app: AppId
     job: JobId
@@ -46,7 +41,7 @@ class TellRun:
     iterations: float = 0.0
     message: str = ""
     log: str = ""
-    told: bool = False
+    interrupted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +55,7 @@ class AcceptSession:
 
 @dataclass(frozen=True, slots=True)
 class RefuseSession:
-    """Tell an agent that another one speaks for its app."""
+    """Tell an agent that its session was replaced, or that its app has ended."""
 
     app: AppId
     reason: str
@@ -68,7 +63,7 @@ class RefuseSession:
 
 @dataclass(frozen=True, slots=True)
 class TellPoints:
-    """Tell an agent what a run reported. How it ended is told after all of its points."""
+    """Send an agent points that a run reported. How it ended is sent after all of them."""
 
     app: AppId
     job: JobId
@@ -84,7 +79,7 @@ StewardCommand = (
 
 @dataclass(frozen=True, slots=True)
 class AnswerReport:
-    """Answer the report of a node that is being kept."""
+    """Answer the held report of a node."""
 
     node: str
     orders: Orders
@@ -92,27 +87,27 @@ class AnswerReport:
 
 @dataclass(frozen=True, slots=True)
 class DurableChanges:
-    """What must be durable, all or nothing, before anything else of an outcome is let out."""
+    """What must be durable, all or nothing, before any other part of an outcome takes effect."""
 
     events: tuple[ev.Event, ...] = ()
-    """What the arbiter took, in order."""
-    kept: Mapping[str, Kept | None] | None = None
-    """Rows of the steward's own that are new, different or gone."""
+    """Events that the arbiter took, in order."""
+    rows: RowChanges | None = None
+    """The steward's own rows that changed."""
 
     @property
     def any(self) -> bool:
         """Whether there is something to store."""
-        return bool(self.events or self.kept)
+        return bool(self.events or self.rows)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What comes of one event."""
+    """What one event leads to."""
 
     changes: DurableChanges
     commands: tuple[StewardCommand, ...] = ()
     answers: tuple[AnswerReport, ...] = ()
     wake: float | None = None
-    """When `Woken` is to be sent at the latest; an earlier wish is void."""
+    """When `Woken` must be sent at the latest; replaces what earlier outcomes said."""
     refusal: cmd.Refuse | None = None
-    """Why the event itself was not taken. Others among the commands are about what else was due."""
+    """Why the event itself was refused. Refusals among the commands may be of other events."""

@@ -1,20 +1,16 @@
-"""What can happen to the steward. Past tense; time rides in the event, on the cluster's clock."""
+"""The events of the steward. `at` is their time on the cluster's clock."""
 
 from dataclasses import dataclass
 
 from themis.core.arbiter import events as ev
 from themis.core.model import AppId, GpuId, JobId
 from themis.protocol.agent_messages import Reached
-from themis.protocol.node_messages import (
-    LogWanted,
-    NodeReport,
-    Program,
-)
+from themis.protocol.node_messages import LogWanted, NodeReport, Program
 
 
 @dataclass(frozen=True, slots=True)
 class ReportCame:
-    """A node reports; `at` is when the service took the message in, not before."""
+    """A node reports; `at` is when the service received the report, never earlier."""
 
     at: float
     report: NodeReport
@@ -37,18 +33,18 @@ class RunRequested:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """An agent wants a run to save and go."""
+    """An agent wants a run to save and exit."""
 
     at: float
     app: AppId
     run: int
     key: str = ""
-    """What it was asked for with, where its number is not known."""
+    """The key of its request, if its number is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRequested:
-    """An agent gives leases back: those under these tokens, one for each GPU, and no others."""
+    """An agent gives back the leases with these tokens, one for each GPU."""
 
     at: float
     app: AppId
@@ -58,14 +54,14 @@ class ReleaseRequested:
 
 @dataclass(frozen=True, slots=True)
 class PointsHeard:
-    """An agent has heard the points of a run up to this number."""
+    """An agent acknowledges the points of a run up to this number."""
 
     at: float
     app: AppId
     run: int
     number: int
     others: tuple[tuple[int, int], ...] = ()
-    """Other runs and numbers that it said at once: a node is answered when all of them count."""
+    """Other runs and numbers in the same message: a node is answered once, after all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +76,7 @@ class TrialChosen:
 
 @dataclass(frozen=True, slots=True)
 class JobNoted:
-    """An agent says what became of a job in its phase."""
+    """An agent reports what became of a job in its phase."""
 
     at: float
     app: AppId
@@ -89,7 +85,7 @@ class JobNoted:
 
 @dataclass(frozen=True, slots=True)
 class AppWon:
-    """An agent ends its app, and says which job won."""
+    """An agent ends its app, and names the job that won."""
 
     at: float
     app: AppId
@@ -115,10 +111,10 @@ AgentEvent = (
 
 @dataclass(frozen=True, slots=True)
 class SessionOpened:
-    """An agent begins to speak for an app, and nobody who spoke for it before is heard any more.
+    """An agent opens a session for an app, which replaces the session before.
 
-    Sent again for the same agent it is the same session. What was told of runs and not heard is
-    told again: whoever begins, or lost what waited for it, does not know it.
+    Opened again it is the same session. News of runs that were not acknowledged are sent again: an
+    agent that begins, or that lost its queue, does not have them.
     """
 
     at: float
@@ -129,7 +125,7 @@ class SessionOpened:
 
 @dataclass(frozen=True, slots=True)
 class AgentSpoke:
-    """What an agent says, and in which session; of an old one it counts for nothing."""
+    """A message of an agent; refused unless its fence is that of the current session."""
 
     at: float
     app: AppId
@@ -139,7 +135,7 @@ class AgentSpoke:
 
 @dataclass(frozen=True, slots=True)
 class LogsWanted:
-    """All parts of logs that people wait for on a node, in place of those before."""
+    """All parts of logs that readers wait for on a node; replaces those of earlier events."""
 
     at: float
     node: str
@@ -148,7 +144,7 @@ class LogsWanted:
 
 @dataclass(frozen=True, slots=True)
 class AppForgotten:
-    """An app was over long ago: nobody asks for its results any more."""
+    """The results of an ended app have expired."""
 
     at: float
     app: AppId

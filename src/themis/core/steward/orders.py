@@ -1,31 +1,26 @@
-"""What a node is told: ledger and wanted runs as orders."""
-
-from collections.abc import Mapping
+"""The orders of a node: its leases and runs, as the answer to its held report."""
 
 from themis.core.arbiter import Arbiter
-from themis.core.model import GpuId
-from themis.core.steward.node_table import NodeEntry
-from themis.core.steward.rows import WantedRun
-from themis.core.steward.run_table import Runbook
+from themis.core.steward.node_table import NodeEntry, NodeTable
+from themis.core.steward.rows import ActiveRun
+from themis.core.steward.run_table import RunTable
 from themis.protocol.node_messages import LeaseOrder, LeaseTerms, Orders, RunOrder
 
 
 def orders_for(
     node: NodeEntry,
     arbiter: Arbiter,
-    book: Runbook,
-    machine_of: Mapping[GpuId, NodeEntry],
+    runs: RunTable,
+    nodes: NodeTable,
     *,
     epoch: int,
     terms: LeaseTerms,
-    heard: tuple[tuple[int, int], ...] = (),
+    acknowledged: tuple[tuple[int, int], ...] = (),
     nonce: str = "",
 ) -> Orders:
-    """The whole of what is wanted on a node, as an answer to its kept report."""
-    runs = [
-        _run_order(run, node, machine_of)
-        for run in book.on_node(node.gpus)
-        if run.ordered and node.name not in run.over
+    """The wanted state of a node, as a whole."""
+    wanted = [
+        run for run in runs.on_gpus(node.gpus) if run.dispatched and node.name not in run.ended_on
     ]
     return Orders(
         epoch,
@@ -33,14 +28,23 @@ def orders_for(
         node.number,
         node.revision,
         _lease_orders(node, arbiter) if node.present else (),
-        tuple(runs),
+        tuple(_run_order(run, node, nodes) for run in wanted),
         terms,
         node.forget,
         introduce=node.machine is None,
-        heard=heard,
+        heard=acknowledged,
         nonce=nonce,
         logs=node.logs,
     )
+
+
+def outdated_orders(node: NodeEntry, number: int, epoch: int, terms: LeaseTerms) -> Orders:
+    """The answer to a report that is older than the last one.
+
+    It arrived late, and its sender ignores the answer; or the node has lost its disk, and has to
+    count its boots from the one that the service knows.
+    """
+    return Orders(epoch, node.boot, number, 0, (), (), terms, outdated=True)
 
 
 def _lease_orders(node: NodeEntry, arbiter: Arbiter) -> tuple[LeaseOrder, ...]:
@@ -55,18 +59,20 @@ def _lease_orders(node: NodeEntry, arbiter: Arbiter) -> tuple[LeaseOrder, ...]:
     return tuple(orders)
 
 
-def _run_order(run: WantedRun, node: NodeEntry, machine_of: Mapping[GpuId, NodeEntry]) -> RunOrder:
-    """What one of the nodes of a run is told."""
-    names = list(dict.fromkeys(machine_of[gpu].name for gpu in run.gpus))
-    mine = [i for i, gpu in enumerate(run.gpus) if machine_of[gpu] is node]
+def _run_order(run: ActiveRun, node: NodeEntry, nodes: NodeTable) -> RunOrder:
+    """The part of a run that one of its nodes has."""
+    names = nodes.names_of(run.gpus)
     first = node.gpus[0]
+    own = [
+        (gpu - first, t) for gpu, t in zip(run.gpus, run.tokens, strict=True) if gpu in node.gpus
+    ]
     return RunOrder(
         run.run,
         run.app,
         run.owner,
         run.job,
-        tuple(run.gpus[i] - first for i in mine),
-        tuple(run.tokens[i] for i in mine),
+        tuple(gpu for gpu, _ in own),
+        tuple(token for _, token in own),
         run.program,
         run.limit,
         run.stop,

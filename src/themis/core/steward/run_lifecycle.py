@@ -1,211 +1,186 @@
-"""The runs that the service wants, and the leases that they go by.
+"""How runs begin and end with their leases: between the arbiter, the runs and their nodes.
 
-How events are handed to the arbiter, and how runs begin and end by what comes of them.
+Every event for the arbiter goes through `RunLifecycle.feed`, which applies its commands: a revoked
+lease stops the run under it, and touches the orders of its node.
 """
 
 from dataclasses import replace
 
+from themis.core.arbiter import Arbiter
 from themis.core.arbiter import commands as cmd
 from themis.core.arbiter import events as ev
-from themis.core.model import AppId, GpuId, JobId, Lease
-from themis.core.steward.job_logs import Printing
-from themis.core.steward.rows import DONE, WantedRun
+from themis.core.model import AppId, JobId, Lease
+from themis.core.steward.components import Components
+from themis.core.steward.job_logs import RunOnNode
+from themis.core.steward.outcome import OutcomeBuilder
+from themis.core.steward.rows import ActiveRun, RunEnd
+from themis.core.steward.run_progress import is_early, withheld
+from themis.protocol.node_messages import RunState
 
-_SLACK = 1e-6
 
+class RunLifecycle:
+    """Starts, stops and finishes runs, and tells the arbiter."""
 
-class Running(Printing):
-    """The part of the steward in which runs begin and end."""
-
-    def _refuse(self, who: str, reason: str) -> None:
-        """Say that what is asked for now cannot be."""
-        self._refusal = cmd.Refuse(who, reason)
-        self._commands.append(self._refusal)
+    def __init__(self, arbiter: Arbiter, parts: Components, out: OutcomeBuilder) -> None:
+        self._arbiter = arbiter
+        self._parts = parts
+        self._out = out
 
     # The arbiter
 
-    def _feed(self, event: ev.Event) -> None:
-        """Hand an event to the arbiter, and carry its changes of leases to nodes and runs."""
+    def feed(self, event: ev.Event) -> None:
+        """Hand an event to the arbiter, and apply its commands to runs and nodes."""
         if not isinstance(event, ev.ProgressMeasured) and self._arbiter.may_open_round(event):
-            self._store_all_progress()
-        self._events.append(event)
+            for run in list(self._parts.runs.active.values()):
+                self._report_progress(run)
+        self._out.record(event)
         for command in self._arbiter.handle(event):
             match command:
                 case cmd.WakeMe():
                     continue
                 case cmd.Assign():
                     for lease in (*command.granted, *command.renewed):
-                        self._touch(lease.gpu)
+                        self._parts.nodes.touch(lease.gpu)
                     for lease in command.revoked:
                         self._revoke(lease, command.reason)
                 case cmd.End(leases=leases):
                     for lease in leases:
                         self._revoke(lease, "its lease is over")
                 case cmd.RecordApp(record=record):
-                    self._keep_logs(record.app)
-                    self._book.close(record.app)
-                    self._streams.close(record.app)
-                    self._quiet = {
-                        key: quiet for key, quiet in self._quiet.items() if key[0] != record.app
-                    }
-                    self._bound = {
-                        key: why for key, why in self._bound.items() if key[0] != record.app
-                    }
-                case cmd.Refuse() if event is self._asked:
-                    self._refusal = command
+                    self._close(record.app)
+                case cmd.Refuse() if event is self._out.event:
+                    self._out.refusal = command
                 case _:
                     pass
-            self._commands.append(command)
-
-    def _touch(self, gpu: GpuId) -> None:
-        node = self._roster.machine_of.get(gpu)
-        if node is not None:
-            node.revision += 1
-            self._touched[node.name] = None
+            self._out.tell(command)
 
     def _revoke(self, lease: Lease, reason: str) -> None:
-        self._touch(lease.gpu)
-        self._book.drop_release(lease.gpu, lease.token)
-        run = self._book.on_lease(lease.gpu, lease.token)
+        self._parts.nodes.touch(lease.gpu)
+        self._out.store(self._parts.runs.drop_release(lease))
+        run = self._parts.runs.under_lease(lease.gpu, lease.token)
         if run is not None:
-            self._stop(run, reason)
+            self.stop(run, reason)
+
+    def _close(self, app: AppId) -> None:
+        """The arbiter has let an app go."""
+        self._close_runs(app)
+        self._parts.metrics.close(app)
+        self._parts.progress.close(app)
+        self._parts.storage.close(app)
+
+    def _close_runs(self, app: AppId) -> None:
+        parts, out = self._parts, self._out
+        out.store(parts.logs.keep(app, [self.on_node(end) for end in parts.runs.ends(app)]))
+        out.store(parts.sessions.close(app))
+        out.store(parts.runs.close(app))
+
+    def on_node(self, run: ActiveRun | RunEnd) -> RunOnNode:
+        """A run with the node that has its log."""
+        return run, self._parts.nodes.name_of_leader(run.gpus)
+
+    # Progress
+
+    def _report_progress(self, run: ActiveRun) -> None:
+        """Tell the arbiter how far a run is, if it does not know."""
+        state = self._arbiter.world.apps.get(run.app)
+        samples = self._parts.progress.samples(run, state) if state is not None else ()
+        if state is None or not samples:
+            return
+        iterations, seconds = self._parts.progress.reported(run.run)
+        run = replace(run, iterations=iterations, seconds=seconds)
+        self._out.store(self._parts.runs.put(run))
+        if not state.outcome:  # An app that is about to leave takes no more.
+            at = self._arbiter.before_alarm(self._out.now)
+            self.feed(ev.ProgressMeasured(at, run.app, samples))
+
+    def count_iterations(self, app: AppId, job: JobId, iterations: float) -> None:
+        """Tell the arbiter how far a job is, and nothing about how long it took."""
+        sample = ev.ProgressSample(job, iterations, 0.0)
+        at = self._arbiter.before_alarm(self._out.now)
+        self.feed(ev.ProgressMeasured(at, app, (sample,)))
 
     # Runs
 
-    def _stop(self, run: WantedRun, reason: str) -> None:
-        run = self._book.runs.get(run.run, run)
+    def start_waiting(self) -> None:
+        """Dispatch the runs whose leases have begun and whose GPUs and job are free."""
+        for run in list(self._parts.runs.waiting.values()):
+            if self._leases_hold(run) and not self._parts.runs.must_wait(run):
+                started = replace(run, dispatched=True, dispatched_at=self._out.now)
+                self._out.store(self._parts.runs.put(started))
+                # The GPUs are in use from now on, though nothing runs there yet: orders are on
+                # their way, and the arbiter must not take the GPUs for idle.
+                self.feed(ev.JobStarted(self._out.now, run.app, run.job, run.gpus))
+                self._touch(run)
+
+    def _leases_hold(self, run: ActiveRun) -> bool:
+        ledger = self._arbiter.ledger
+        leases = [
+            (ledger.lease(gpu), token) for gpu, token in zip(run.gpus, run.tokens, strict=True)
+        ]
+        return all(
+            lease is not None and lease.token == token and not ledger.is_leaving(lease.gpu)
+            for lease, token in leases
+        )
+
+    def _touch(self, run: ActiveRun) -> None:
+        for gpu in run.gpus:
+            self._parts.nodes.touch(gpu)
+
+    def stop(self, run: ActiveRun, reason: str) -> None:
+        """Tell a run to save and exit."""
+        run = self._parts.runs.active.get(run.run, run)
         if run.stop:
             return
-        run = replace(run, stop=True, told=True, message=run.message or reason)
-        self._book.put(run)
-        for gpu in run.gpus:
-            self._touch(gpu)
-        if not run.ordered:
+        run = replace(run, stop=True, interrupted=True, message=run.message or reason)
+        self._out.store(self._parts.runs.put(run))
+        self._touch(run)
+        if not run.dispatched:
             self._finish(run)
 
-    def _over(self, run: WantedRun, node: str) -> None:
-        """Nothing of a run is alive on a node."""
-        run = replace(run, over=(*run.over, node))
-        self._book.put(run)
-        for gpu in run.gpus:
-            self._touch(gpu)
-        if {self._roster.machine_of[gpu].name for gpu in run.gpus} <= set(run.over):
+    def end_on(self, run: ActiveRun, node: str) -> None:
+        """None of a run's processes is left on a node."""
+        run = replace(run, ended_on=(*run.ended_on, node))
+        self._out.store(self._parts.runs.put(run))
+        self._touch(run)
+        if set(self._parts.nodes.names_of(run.gpus)) <= set(run.ended_on):
             self._finish(run)
 
-    def _finish(self, run: WantedRun) -> None:
-        self._store_progress(run)
-        run = self._book.runs[run.run]
-        if run.ordered:
-            self._take_back(run)  # First: that it stopped may open a round.
-            self._feed(ev.JobStopped(self._now, run.app, run.job, run.gpus))
-        source = self._source(run.run)
-        owed = source is not None and self._has_points(run, self._roster.nodes[source[1]])
-        points_on = source[1] if owed and source is not None else ""
-        lasted = max(0.0, self._now - run.since) if run.ordered else 0.0
-        size = self._log_sizes.pop(run.run, 0)
-        result = self._book.finish(run, points_on, size, lasted, early=self._is_early(run))
-        if not result.points_on:
-            self._streams.drop(run.run)
-        if run.app not in self._arbiter.world.apps:
-            self._keep_logs(run.app)  # It outlasted its app.
-            self._book.close(run.app)
-        self._iterations.pop(run.run, None)
-        self._note_quiet(run)
-        self._begun.pop(run.run, None)
-        self._tell_end(result)
+    def _finish(self, run: ActiveRun) -> None:
+        parts, out, apps = self._parts, self._out, self._arbiter.world.apps
+        self._report_progress(run)
+        run = parts.runs.active[run.run]
+        if run.dispatched:
+            counted = withheld(run, apps.get(run.app))
+            if counted is not None:  # Before `JobStopped`, which may open a round.
+                self.count_iterations(run.app, run.job, counted)
+            self.feed(ev.JobStopped(out.now, run.app, run.job, run.gpus))
+        end = self._end_of(run)
+        out.store(parts.runs.finish(end))
+        if not end.points_on:
+            parts.metrics.drop(run.run)
+        if run.app not in apps:
+            self._close_runs(run.app)  # The run outlasted its app.
+        parts.progress.end(run, out.now, of_known_app=run.app in apps)
+        out.tell(parts.metrics.end(end))
 
-    def _note_quiet(self, run: WantedRun) -> None:
-        """Keep for how long a run got nowhere: the next one of its job goes on counting."""
-        watched = self._watched.pop(run.run, None)
-        if watched is not None and run.app in self._arbiter.world.apps:
-            quiet = self._quiet.get((run.app, run.job), 0.0)
-            self._quiet[run.app, run.job] = quiet + max(0.0, self._now - watched.since)
-
-    def _is_early(self, run: WantedRun) -> bool:
-        """Whether a run says that its job is done, which by its own metrics is on its way."""
-        state = self._arbiter.world.apps.get(run.app)
-        if run.code != DONE or state is None or run.job not in state.jobs:
-            return False
-        return 0.0 < max(run.iterations, state.jobs[run.job].done) < run.limit - _SLACK
-
-    def _take_back(self, run: WantedRun) -> None:
-        """Leave a job something to do that was where it had to be, but did not end well there.
-
-        Its agent starts it again, for what it has to save at its end is perhaps not saved. To the
-        arbiter it would be done, and never get the GPUs.
-        """
-        state = self._arbiter.world.apps.get(run.app)
-        if not run.limit or run.code == DONE or state is None or run.job not in state.jobs:
-            return
-        if not state.outcome and min(run.iterations, state.jobs[run.job].done) >= run.limit:
-            self._measure(run.app, run.job, max(0.0, run.limit - 1.0))
-
-    def _give_back(self, app: AppId, job: JobId, iterations: float) -> None:
-        """Count the last iteration of a job again: it was there, and has ended well since."""
-        state = self._arbiter.world.apps[app]
-        progress = state.jobs.get(job)  # Agents may speak of any job, also of one of another phase.
-        if progress is None or state.outcome:
-            return
-        said = min(iterations, progress.target)  # It may have gone a little further.
-        if said - 1.0 <= progress.done < said:
-            self._measure(app, job, said)
-
-    def _measure(self, app: AppId, job: JobId, iterations: float) -> None:
-        """Tell the arbiter how far a job is, and nothing of how long it took."""
-        sample = ev.ProgressSample(job, iterations, 0.0)
-        self._feed(ev.ProgressMeasured(self._arbiter.before_alarm(self._now), app, (sample,)))
-
-    def _place_waiting(self) -> None:
-        """Order the runs whose leases have begun and whose GPUs and job are free."""
-        for run in list(self._book.waiting.values()):
-            if self._may_start(run):
-                self._book.put(replace(run, ordered=True, since=self._now))
-                # From now on the GPUs are in use, though nothing runs there yet: orders are under
-                # way, and the arbiter must not take the GPUs for idle.
-                self._feed(ev.JobStarted(self._now, run.app, run.job, run.gpus))
-                for gpu in run.gpus:
-                    self._touch(gpu)
-
-    def _may_start(self, run: WantedRun) -> bool:
-        ledger = self._arbiter.ledger
-        for gpu, token in zip(run.gpus, run.tokens, strict=True):
-            lease = ledger.lease(gpu)
-            if lease is None or lease.token != token or ledger.is_leaving(gpu):
-                return False
-            if any(other.ordered for other in self._book.on_gpu(gpu)):
-                return False
-        return all(not other.ordered for other in self._book.of_job(run.app, run.job))
-
-    def _store_all_progress(self) -> None:
-        """Tell the arbiter how far all runs are, before a round that is about to open."""
-        for run in list(self._book.runs.values()):
-            self._store_progress(run)
-
-    def _store_progress(self, run: WantedRun) -> None:
-        """Tell the arbiter how far a run is, if it does not know."""
-        iterations, seconds = self._iterations.get(run.run, (0.0, 0.0))
-        state = self._arbiter.world.apps.get(run.app)
-        if seconds <= run.seconds or state is None or run.job not in state.jobs:
-            return
-        samples = []
-        since = run.seconds
-        if not since:
-            # What it took to start is no training, and says nothing of its iterations.
-            first, since = self._begun.get(run.run, (iterations, seconds))
-            samples.append(ev.ProgressSample(run.job, first, 0.0))
-        # A run that began again further back lost work: what it takes to get there says nothing.
-        lost = iterations < state.jobs[run.job].done
-        samples.append(ev.ProgressSample(run.job, iterations, 0.0 if lost else seconds - since))
-        # One without a limit is done when it exits with 0, and not before: its iterations are for
-        # people, those of the arbiter another measure, often one for all of the job.
-        most = run.limit or max(0.0, state.jobs[run.job].target - 1.0)
-        samples = [_at_most(sample, most) for sample in samples]
-        self._book.put(replace(run, iterations=iterations, seconds=seconds))
-        if not state.outcome:  # One that is over and about to leave takes no more.
-            at = self._arbiter.before_alarm(self._now)
-            self._feed(ev.ProgressMeasured(at, run.app, tuple(samples)))
-
-
-def _at_most(sample: ev.ProgressSample, most: float) -> ev.ProgressSample:
-    """A sample within what a job may do: what is said beyond that tells nothing of its speed."""
-    return sample if sample.iterations <= most else ev.ProgressSample(sample.job, most, 0.0)
+    def _end_of(self, run: ActiveRun) -> RunEnd:
+        lasted = max(0.0, self._out.now - run.dispatched_at) if run.dispatched else 0.0
+        return RunEnd(
+            run.run,
+            run.app,
+            run.job,
+            run.key,
+            run.state if run.state.over else RunState.LOST,
+            run.code,
+            run.iterations,
+            run.message,
+            run.log,
+            run.gpus,
+            points_on=self._parts.metrics.node_with_points(run),
+            metric=run.metric,
+            log_size=self._parts.logs.final_size(run.run),
+            seconds=lasted,
+            interrupted=run.interrupted,
+            early=is_early(run, self._arbiter.world.apps.get(run.app)),
+            limit=run.limit,
+        )

@@ -3,26 +3,36 @@
 An event goes in; out come changes that must be stored first, then commands and answers to nodes.
 
     outcome = steward.handle(ReportCame(at, report))
-    store(outcome.changes)      # durable before anything is told
+    store(outcome.changes)      # durable before anything is sent
     send(outcome.answers)
 
 What keeps GPUs exclusive on this side:
 
-- A slot is empty when a report says so that is not answered yet, newer than all before it and of
-  this epoch: nobody's orders can put anything there before the answer. Agents are not believed.
-- A node is given up when it has been silent for its time to live plus guard; it has ended
-  everything by then. It counts again when it reports that nothing is left.
-- A run goes to its nodes when its leases have begun and the job's last run is over everywhere.
+- A slot is empty when a held report says so: one that is not answered yet, newer than all before it
+  and of this epoch. No orders can put anything there before the answer. Agents are not believed.
+- A node is given up when it has been silent for its time to live plus guard; it has ended all of
+  its runs by then. It counts again when it reports that nothing is left.
+- A run goes to its nodes when its leases have begun and the job's last run has ended everywhere.
 """
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from themis.core.arbiter import Arbiter
 from themis.core.arbiter import events as ev
-from themis.core.model import AppId, GpuId
-from themis.core.steward.agent_requests import DISPLACED
-from themis.core.steward.commands import AnswerReport, DurableChanges, Outcome, RefuseSession
+from themis.core.model import AppId, GpuId, JobId
+from themis.core.steward.agent_requests import request_run
+from themis.core.steward.commands import (
+    AcceptRun,
+    AcceptSession,
+    AnswerReport,
+    Outcome,
+    RefuseRun,
+    RefuseSession,
+    TellRun,
+)
+from themis.core.steward.components import STANDARD, Components, ComponentTypes
 from themis.core.steward.events import (
     AgentSpoke,
     AppForgotten,
@@ -38,16 +48,29 @@ from themis.core.steward.events import (
     StopRequested,
     TrialChosen,
 )
-from themis.core.steward.node_reports import Reception
-from themis.core.steward.node_table import NodeEntry
-from themis.core.steward.orders import orders_for
-from themis.core.steward.rows import Kept
-from themis.core.steward.state import HEARTBEATS, NODE_TTL
-from themis.protocol.node_messages import Orders
+from themis.core.steward.node_table import (
+    FROM_NODE,
+    HEARTBEATS,
+    NODE_TTL,
+    NodeEntry,
+    check_ttl,
+)
+from themis.core.steward.orders import orders_for, outdated_orders
+from themis.core.steward.outcome import OutcomeBuilder
+from themis.core.steward.rows import ActiveRun, LogsRow, RunEnd, SessionRow, StewardRow
+from themis.core.steward.run_lifecycle import RunLifecycle
+from themis.core.steward.run_progress import RunHealth, restored
+from themis.core.steward.shared_storage import NodeStorage, PlacementRefusal
+from themis.core.steward.trials import Trials
+from themis.protocol.agent_messages import JobPast
+from themis.protocol.node_messages import LeaseTerms, NodeReport, RunReport, RunState
+
+DISPLACED = "another agent speaks for this app since"
+"""What an agent is told whose session was replaced."""
 
 
-class Steward(Reception):
-    """The state machine. `handle` is its only door."""
+class Steward:
+    """The state machine: events go into `handle`; everything else is for reading."""
 
     def __init__(
         self,
@@ -56,52 +79,175 @@ class Steward(Reception):
         epoch: int,
         at: float,
         node_ttl: float = NODE_TTL,
-        saved: Mapping[str, Kept] | None = None,
+        saved: Mapping[str, StewardRow] | None = None,
         nonce: str = "",
+        types: ComponentTypes = STANDARD,
     ) -> None:
-        """Begin, with what an earlier one kept; see `Knowing`."""
-        super().__init__(arbiter, epoch=epoch, at=at, node_ttl=node_ttl, saved=saved, nonce=nonce)
+        """Begin, or go on from what an earlier steward stored.
+
+        Args:
+            arbiter: With its whole state.
+            epoch: Of this start of the service; higher than all before.
+            at: When it begins.
+            node_ttl: Seconds after which a node that hears nothing ends its runs.
+            saved: Rows of an earlier steward.
+            nonce: For marks in shared folders; one that was never used before.
+            types: The classes of its components.
+        """
+        check_ttl(node_ttl, arbiter.settings.heartbeat)
+        self._arbiter = arbiter
+        self._epoch = epoch
+        self._wake = math.inf
+        self._out = OutcomeBuilder(saved or {}, at)
+        self._parts = Components.restore(
+            saved or {},
+            arbiter.world.apps,
+            epoch=epoch,
+            node_ttl=node_ttl,
+            nonce=nonce or f"e{epoch}",
+            types=types,
+        )
+        self._lifecycle = RunLifecycle(arbiter, self._parts, self._out)
+        self._out.store(self._parts.nodes.begin_ttl())
         for machine in arbiter.world.topology.machines:
-            self._meet(machine.name, self._first_heard(at))
+            self._add_node(machine.name, at)
+
+    # What a driver may read
+
+    @property
+    def arbiter(self) -> Arbiter:
+        """The arbiter; read only."""
+        return self._arbiter
+
+    @property
+    def epoch(self) -> int:
+        """Of this start of the service."""
+        return self._epoch
+
+    @property
+    def runs(self) -> Mapping[int, ActiveRun]:
+        """Runs that have not ended, by number."""
+        return self._parts.runs.active
+
+    @property
+    def sessions(self) -> Mapping[AppId, SessionRow]:
+        """The session that may speak for each app."""
+        return self._parts.sessions.by_app
+
+    @property
+    def nodes(self) -> Mapping[str, NodeEntry]:
+        """The nodes by name; read only."""
+        return self._parts.nodes.by_name
+
+    @property
+    def trials(self) -> Trials:
+        """The trials of apps; read only."""
+        return self._parts.trials
+
+    @property
+    def rows(self) -> Mapping[str, StewardRow]:
+        """All rows as stored."""
+        return self._out.rows
+
+    def last_runs(self, app: AppId) -> tuple[ActiveRun | RunEnd, ...]:
+        """The active runs of an app, and how the last run of every other job ended."""
+        return self._parts.runs.last_of_jobs(app)
+
+    def ended_runs(self, app: AppId) -> list[RunEnd]:
+        """How the runs of an active app ended, the oldest first."""
+        return self._parts.runs.ends(app)
+
+    def job_pasts(self, app: AppId, now: float) -> tuple[JobPast, ...]:
+        """How long the jobs of an app have run, and how often they failed."""
+        return self._parts.runs.job_pasts(app, now)
+
+    def progress(self, run: int) -> tuple[float, float]:
+        """Iterations and seconds of training of a run, as last reported."""
+        return self._parts.progress.reported(run)
+
+    def health(self, run: int) -> RunHealth | None:
+        """The health of a run, if its node has reported it in this epoch."""
+        return self._parts.progress.health(run)
+
+    def waits_for_machine(self, app: AppId, job: JobId) -> str:
+        """Why a job waits for the machine with its checkpoints; empty if it does not."""
+        refusal, state = self._parts.storage.waits_for(app, job), self._arbiter.world.apps.get(app)
+        node = self.nodes.get(refusal.home) if refusal is not None else None
+        if refusal is None or node is None or not node.present:
+            return ""
+        if node.last is not None and node.last.shared_dir:
+            return ""  # Others may see them since.
+        progress = state.jobs.get(job) if state is not None else None
+        if progress is None or progress.done >= progress.target:
+            return ""
+        return "" if self.trials.gave_up(app, job) else refusal.reason
+
+    def fence_of(self, app: AppId) -> int:
+        """The number of the session that may speak for an app; 0 if there is none."""
+        session = self.sessions.get(app)
+        return session.fence if session is not None else 0
+
+    def storage_of(self, node: NodeEntry) -> NodeStorage:
+        """The shared storage of a node."""
+        return self._parts.storage.of_node(node, self.nodes.values())
+
+    def log_of(self, app: AppId, job: JobId) -> LogsRow | None:
+        """Where the log of a job is; None if it never ran."""
+        parts = self._parts
+        if app not in self._arbiter.world.apps:
+            return parts.logs.of_ended_app(app, job)
+        runs: list[ActiveRun | RunEnd] = [end for end in parts.runs.ends(app) if end.job == job]
+        runs += parts.runs.of_job(app, job)
+        return parts.logs.of_active_app(app, job, map(self._lifecycle.on_node, runs))
+
+    # Events
+
+    def listen(self, at: float) -> None:
+        """Nodes can be heard from now on: silence before this proves nothing."""
+        self._parts.nodes.excuse_silence(at)
 
     def handle(self, event: StewardEvent) -> Outcome:
         """Take one event; returns what is to be stored, then done."""
-        self._events, self._commands, self._answers = [], [], []
-        self._asked = event.event if isinstance(event, AgentSpoke) else event
-        self._refusal = None
-        self._notice_stall(event.at)
-        self._now = max(self._now, event.at)
+        if event.at > self._wake + self._arbiter.settings.guard / 2.0:
+            # The service itself was held up, so the silence of nodes proves nothing.
+            self._parts.nodes.excuse_silence(event.at)
+        self._out.begin(event.event if isinstance(event, AgentSpoke) else event, event.at)
         self._take(event)
-        self._watch_time()
+        self._act_on_time()
         self._settle()
         return self._outcome()
 
     def _take(self, event: StewardEvent) -> None:
+        parts, out = self._parts, self._out
         match event:
             case AgentSpoke(event=said):
-                if self._is_heard(event.app, event.fence):
+                if parts.sessions.is_current(event.app, event.fence):
                     self._take(said)
                 else:
-                    self._commands.append(RefuseSession(event.app, DISPLACED))
+                    out.tell(RefuseSession(event.app, DISPLACED))
             case SessionOpened():
                 self._on_session(event)
             case ReportCame(report=report):
-                self._on_report(report.node, event)
+                self._on_report(report)
             case RunRequested():
                 self._on_request(event)
-            case StopRequested():
-                self._on_stop(event)
-            case PointsHeard():
-                self._on_heard(event)
+            case StopRequested(app=app):
+                run = self.runs.get(event.run or parts.runs.requested(app, event.key) or 0)
+                if run is not None and run.app == app:
+                    self._lifecycle.stop(run, "its agent stopped it")
+            case PointsHeard(app=app):
+                for number, last in ((event.run, event.number), *event.others):
+                    self._on_acknowledged(app, number, last)
             case TrialChosen() | JobNoted():
                 self._on_trial(event)
-            case AppWon():
-                self._on_won(event)
+            case AppWon(app=app, best=best):
+                if best:
+                    out.store(parts.trials.set_best(app, best))
+                self._lifecycle.feed(ev.AppEnded(event.at, app, event.outcome))
             case LogsWanted():
-                self._on_logs_wanted(event)
+                parts.nodes.want_logs(event.node, event.wanted)
             case AppForgotten(app=app):
-                self._book.trials.forget(app)
-                self._book.logs.forget(app)
+                self._forget(app)
             case ReleaseRequested():
                 self._on_release(event)
             case ev.GpuRestored():
@@ -115,97 +261,308 @@ class Steward(Reception):
                 | ev.MachineJoined()
                 | ev.MachineLeft()
             ):
-                name = type(event).__name__
-                self._refuse(name, "only reports of nodes say this")
+                out.refuse(type(event).__name__, "only reports of nodes say this")
             case ev.SettingsChanged(settings=settings) if (
-                settings.heartbeat * HEARTBEATS > self._node_ttl
+                settings.heartbeat * HEARTBEATS > parts.nodes.node_ttl
             ):
-                reason = f"node_ttl ({self._node_ttl:g} s) must be {HEARTBEATS} heartbeats or more"
-                self._refuse("heartbeat", reason)
+                allowed = f"must be {HEARTBEATS} heartbeats or more"
+                out.refuse("heartbeat", f"node_ttl ({parts.nodes.node_ttl:g} s) {allowed}")
             case ev.AppArrived():
                 self._on_arrival(event)
             case ev.ServiceRestarted(token_floor=floor):
-                self._book.raise_count(floor)
-                self._feed(event)
+                parts.runs.raise_count(floor)
+                self._lifecycle.feed(event)
             case ev.Woken():
                 pass
             case _:
-                self._feed(event)
+                self._lifecycle.feed(event)
 
-    def _watch_time(self) -> None:
-        at = self._now
-        for node in self._roster.held_long_enough(at):
-            node.due = True
-            self._ready[node.name] = None
-        for node in self._roster.silent(at, self._last_word):
+    # Agents and operators
+
+    def _on_session(self, event: SessionOpened) -> None:
+        app = event.app
+        if app not in self._arbiter.world.apps:
+            self._out.tell(RefuseSession(app, "there is no such app"))
+            return
+        session, changes = self._parts.sessions.open(app, event.session)
+        if session is None:
+            self._out.tell(RefuseSession(app, DISPLACED))
+            return
+        self._out.store(changes)
+        self._out.tell(AcceptSession(app, event.session, session.fence))
+        for node, report in self._parts.metrics.repeat(app):
+            self._relay_points(node, report)
+
+    def _on_arrival(self, event: ev.AppArrived) -> None:
+        app, known = event.app.id, event.app.id in self._arbiter.world.apps
+        if not known and self._parts.runs.of_app(app):
+            # A process that does not die keeps its GPU out of use, and its app has ended all the
+            # same. The next owner of the name would be told of its runs.
+            reason = "something of an app of this name is still alive; take another name"
+            self._out.refuse(app, reason)
+            return
+        self._lifecycle.feed(event)
+        if not known and app in self._arbiter.world.apps:
+            self._forget(app)  # An earlier app of this name may have had another owner.
+
+    def _forget(self, app: AppId) -> None:
+        self._out.store(self._parts.trials.forget(app))
+        self._out.store(self._parts.logs.forget(app))
+
+    def _on_trial(self, event: TrialChosen | JobNoted) -> None:
+        app, trials = event.app, self._parts.trials
+        state = self._arbiter.world.apps.get(app)
+        job = event.job if isinstance(event, TrialChosen) else event.reached.job
+        if state is None or all(job != known.id for known in state.spec.jobs):
+            self._out.refuse(app, f"it has no job {job!r}")
+            return
+        if isinstance(event, TrialChosen):
+            self._out.store(trials.add_params(app, job, event.params))
+            return
+        changes = trials.add_reached(app, event.reached, len(state.spec.phases))
+        if changes is None:
+            self._out.refuse(app, f"enough was said of job {job!r}")
+            return
+        self._out.store(changes)
+        counted = restored(job, event.reached.iterations, state)
+        if counted is not None and not event.reached.failed:
+            self._lifecycle.count_iterations(app, job, counted)
+
+    def _on_request(self, event: RunRequested) -> None:
+        granted, changes = request_run(event, self._arbiter, self._parts)
+        self._out.store(changes)
+        match granted:
+            case PlacementRefusal(reason=reason, home=home):
+                self._out.tell(RefuseRun(event.app, event.key, reason, home))
+            case number:
+                self._out.tell(AcceptRun(event.app, event.key, number))
+
+    def _on_release(self, event: ReleaseRequested) -> None:
+        """An agent gives leases back. Whether the GPUs are empty, only their nodes can say."""
+        if len(event.gpus) != len(event.tokens):
+            self._out.refuse(event.app, "a release names a token for each GPU")
+            return
+        queued = []
+        for gpu, token in sorted(set(zip(event.gpus, event.tokens, strict=True))):
+            lease = self._arbiter.ledger.holdings(event.app).get(gpu)
+            if lease is None or lease.token != token:
+                continue  # A late message must not give back what was granted since.
+            run = self._parts.runs.under_lease(gpu, token)
+            if run is not None:
+                self._lifecycle.stop(run, "its agent gave the GPU back")
+            if self._arbiter.ledger.lease(gpu) is lease:
+                self._out.store(self._parts.runs.release(lease))
+                self._parts.nodes.touch(gpu)
+            else:
+                queued.append(gpu)
+        if queued:
+            self._lifecycle.feed(ev.GpusReleased(self._out.now, event.app, tuple(queued)))
+
+    def _on_restored(self, event: ev.GpuRestored) -> None:
+        """An operator says that a GPU works again."""
+        gpu, ledger, nodes = event.gpu, self._arbiter.ledger, self._parts.nodes
+        reason = ledger.quarantine_reason(gpu) if 0 <= gpu < len(ledger) else None
+        node = nodes.machine_of.get(gpu)
+        empty = node is None or not node.present or gpu in nodes.empty(node)
+        if not empty or self._parts.runs.on_gpu(gpu) or (reason or "").startswith(FROM_NODE):
+            why = "its node does not say that it is empty and well; try again in a moment"
+            self._out.refuse(f"GPU {gpu}", why)
+        else:
+            self._lifecycle.feed(event)
+
+    # Reports of nodes
+
+    def _add_node(self, name: str, heard: float) -> NodeEntry:
+        world, nodes = self._arbiter.world, self._parts.nodes
+        node, number = nodes.add(name, heard), world.topology.number_of.get(name)
+        if number is not None and world.is_gone(number):
+            nodes.seat(node, world.topology)
+        elif number is not None:
+            nodes.join(node, world.topology, self._arbiter.settings.guard)
+        return node
+
+    def _on_report(self, report: NodeReport) -> None:
+        parts, out, heartbeat = self._parts, self._out, self._arbiter.settings.heartbeat
+        node = self.nodes.get(report.node) or self._add_node(report.node, out.now)
+        if not parts.nodes.is_newer(node, report):
+            if (report.boot, report.number) != (node.boot, node.number):
+                orders = outdated_orders(node, report.number, self._epoch, self._terms())
+                out.answer([AnswerReport(node.name, orders)])
+            return
+        out.store(parts.nodes.take(node, report, out.now, heartbeat))
+        if node.proof is None:
+            return
+        self._note_log_sizes(node, node.proof)
+        for run in report.runs:
+            self._relay_points(node, run)
+        # Before the ends of runs, which may open a round.
+        for run in report.runs:
+            if not run.state.over:
+                self._take_progress(node, run)
+        node.forget = tuple(
+            [run.run for run in report.runs if run.state.over and self._take_end(node, run)]
+        )
+        reported = {run.run for run in report.runs}
+        for end in parts.runs.unread_on(node.name):
+            if end.run not in reported:
+                self._settle_points(end)
+        self._take_hardware(node)
+        parts.nodes.reconsider(node)
+
+    def _note_log_sizes(self, node: NodeEntry, report: NodeReport) -> None:
+        sizes = [(run.run, run.log_size) for run in report.runs if run.log_size]
+        sizes += [(part.run, part.size) for part in report.logs]
+        for number, size in sizes:
+            run = self.runs.get(number)
+            if run is not None and self._parts.nodes.leader(run.gpus) is node:
+                self._parts.logs.note_size(number, size)
+
+    def _take_progress(self, node: NodeEntry, report: RunReport) -> None:
+        run = self.runs.get(report.run)
+        if run is None or self._parts.nodes.leader(run.gpus) is not node:
+            return
+        self._parts.progress.take(run, report, self._out.now)
+        if report.state is RunState.RUNNING and run.state is RunState.STARTING:
+            self._out.store(self._parts.runs.put(replace(run, state=RunState.RUNNING)))
+            self._out.tell(TellRun(run.app, run.job, run.run, RunState.RUNNING))
+
+    def _take_end(self, node: NodeEntry, report: RunReport) -> bool:
+        """A run has ended on a node; returns whether the node may forget it."""
+        run = self.runs.get(report.run)
+        # What a node says of a run that it has no part of counts for nothing.
+        own = run is not None and node.name in self._parts.nodes.names_of(run.gpus)
+        if run is not None and own and node.name not in run.ended_on:
+            self._take_progress(node, report)
+            if report.code != 0 and not run.stop:
+                run = replace(run, stop=True)
+            # The first failure of a gang counts: its other processes end because of it.
+            if run.code is None or (run.code == 0 and report.code):
+                run = replace(
+                    run,
+                    state=report.state,
+                    code=report.code,
+                    message=report.message,
+                    log=report.log,
+                    interrupted=run.interrupted or report.told,
+                )
+            self._lifecycle.end_on(run, node.name)
+        return not self._parts.metrics.keeps(node, report.run)
+
+    def _take_hardware(self, node: NodeEntry) -> None:
+        """Quarantine what a node says is broken, and let its machine join when it is clear."""
+        world, nodes = self._arbiter.world, self._parts.nodes
+        for event in nodes.quarantine_changes(node, world.ledger.quarantine_reason, self._out.now):
+            self._lifecycle.feed(event)
+        if node.machine is not None and nodes.may_join(node, world.topology):
+            is_new = node.name not in world.topology.number_of
+            self._lifecycle.feed(ev.MachineJoined(self._out.now, node.machine))
+            nodes.join(node, world.topology, self._arbiter.settings.guard)
+            if is_new:
+                self._take_hardware(node)
+
+    def _give_up(self, node: NodeEntry) -> None:
+        self._parts.nodes.give_up(node)
+        self._lifecycle.feed(ev.MachineLeft(self._out.now, node.name))
+        for end in self._parts.runs.unread_on(node.name):
+            self._settle_points(end)
+        for run in self._parts.runs.on_gpus(node.gpus):
+            if run.dispatched and node.name not in run.ended_on:
+                lost = replace(run, stop=True, state=RunState.LOST, message="its machine is gone")
+                self._lifecycle.end_on(lost, node.name)
+
+    # Points of runs
+
+    def _relay_points(self, node: NodeEntry, report: RunReport) -> None:
+        run = self._parts.metrics.run_on(node, report.run)
+        if run is None:
+            return
+        told = self._parts.metrics.take(run, report)
+        ended, metric = report.state.over, run.metric
+        if told is not None or ended:
+            points = told.points if told is not None else ()
+            self._out.store(
+                self._parts.trials.add_points(
+                    run.app, run.job, metric, points, self._out.now, ended=ended
+                )
+            )
+        self._out.tell(told)
+        if isinstance(run, RunEnd):
+            self._out.tell(self._parts.metrics.end(run))
+
+    def _on_acknowledged(self, app: AppId, number: int, last: int) -> None:
+        end = self._parts.metrics.acknowledge(app, number, last)
+        node = self.nodes.get(end.points_on) if end is not None else None
+        if end is not None:
+            self._settle_points(end)
+            if node is not None:
+                self._parts.nodes.let_forget(node, number)
+
+    def _settle_points(self, end: RunEnd) -> None:
+        changes, told = self._parts.metrics.settle(end)
+        self._out.store(changes)
+        self._out.tell(told)
+
+    # What follows
+
+    def _act_on_time(self) -> None:
+        now, nodes = self._out.now, self._parts.nodes
+        nodes.end_holds(now)
+        for node in nodes.silent(now, self._arbiter.settings.guard):
             self._give_up(node)
         alarm = self._arbiter.next_alarm
-        if alarm is not None and alarm <= at:
-            self._feed(ev.Woken(at))
-
-    # Settling
+        if alarm is not None and alarm <= now:
+            self._lifecycle.feed(ev.Woken(now))
 
     def _settle(self) -> None:
         """Draw conclusions until there are none left to draw."""
         while True:
-            if self._book.waiting and (self._events or self._book.changed):
-                self._place_waiting()
-            if not self._touched:
+            if self._parts.runs.waiting and self._out.changes_anything:
+                self._lifecycle.start_waiting()
+            touched = self._parts.nodes.take_touched()
+            if not touched:
                 return
-            touched, self._touched = sorted(self._touched), {}
-            for name in touched:
-                node = self._roster.nodes[name]
-                self._ready[name] = None
-                if node.proves:
+            for node in touched:
+                if node.proof is not None:
                     self._conclude(node)
 
     def _conclude(self, node: NodeEntry) -> None:
-        """What follows from a node's kept report now."""
-        for run in self._book.on_node(node.gpus):
-            if run.stop and run.ordered and run.run not in node.live and node.name not in run.over:
-                self._over(run, node.name)  # The order to start it never arrived, and is void now.
+        """What follows from the held report of a node."""
+        for run in self._parts.runs.on_gpus(node.gpus):
+            over = run.run in node.live or node.name in run.ended_on
+            if run.stop and run.dispatched and not over:
+                self._lifecycle.end_on(run, node.name)  # The order to start it never arrived.
         ledger = self._arbiter.ledger
         vacated: list[tuple[GpuId, int]] = []
         released: dict[AppId, list[GpuId]] = {}
-        for gpu in node.empty():
+        for gpu in self._parts.nodes.empty(node):
             lease = ledger.lease(gpu)
-            release = self._book.releases.get(gpu)
             if lease is not None and ledger.is_leaving(gpu):
                 vacated.append((gpu, lease.token))
-            elif lease is not None and release is not None and release.token == lease.token:
+            elif lease is not None and self._parts.runs.is_released(lease):
                 released.setdefault(lease.app, []).append(gpu)
         if vacated:
-            self._feed(ev.GpusVacated(self._now, tuple(vacated)))
+            self._lifecycle.feed(ev.GpusVacated(self._out.now, tuple(vacated)))
         for app, gpus in sorted(released.items()):
-            self._feed(ev.GpusReleased(self._now, app, tuple(gpus)))
-
-    # What comes out
+            self._lifecycle.feed(ev.GpusReleased(self._out.now, app, tuple(gpus)))
 
     def _outcome(self) -> Outcome:
-        for name in sorted(self._ready):
-            node = self._roster.nodes[name]
-            if node.has_news:
-                self._answers.append(AnswerReport(name, self._orders(node)))
-                node.held = None
-        self._ready = {}
-        self._wake = self._next_wake()
-        changes = DurableChanges(tuple(self._events), self._book.take_changes())
-        wake = self._wake if self._wake < math.inf else None
-        commands, answers = tuple(self._commands), tuple(self._answers)
-        return Outcome(changes, commands, answers, wake, self._refusal)
-
-    def _next_wake(self) -> float:
+        for node in self._parts.nodes.take_answerable():
+            orders = orders_for(
+                node,
+                self._arbiter,
+                self._parts.runs,
+                self._parts.nodes,
+                epoch=self._epoch,
+                terms=self._terms(),
+                acknowledged=self._parts.metrics.acknowledged(node),
+                nonce=self._parts.storage.nonce,
+            )
+            self._out.answer([AnswerReport(node.name, orders)])
+            self._parts.nodes.answered(node)
         alarm = self._arbiter.next_alarm
-        return min(self._roster.next_time, math.inf if alarm is None else alarm)
+        self._wake = min(self._parts.nodes.next_time, math.inf if alarm is None else alarm)
+        return self._out.build(self._wake if self._wake < math.inf else None)
 
-    def _orders(self, node: NodeEntry) -> Orders:
-        return orders_for(
-            node,
-            self._arbiter,
-            self._book,
-            self._roster.machine_of,
-            epoch=self._epoch,
-            terms=self._terms(),
-            heard=self._heard(node),
-            nonce=self._nonce,
-        )
+    def _terms(self) -> LeaseTerms:
+        settings = self._arbiter.settings
+        return LeaseTerms(settings.heartbeat, self._parts.nodes.node_ttl, settings.grace)

@@ -19,8 +19,8 @@ from themis.core.model import Machine
 from themis.node.core import commands as cmd
 from themis.node.core import events as ev
 from themis.node.core.events import RunLimits
+from themis.node.core.report_budget import share_report
 from themis.node.core.run_states import HeldLease, NodeRun
-from themis.protocol.metric_cursors import shared_out
 from themis.protocol.node_messages import (
     MOST_PARTS,
     LeaseOrder,
@@ -436,7 +436,7 @@ class NodeCore:
         if self._slots is None:
             self._slots = tuple(map(self._slot, range(len(self._tokens))))
         runs = (*self._live.values(), *self._over.values())
-        counts = shared_out([run.points for run in runs], self._number)
+        counts = share_report([run.points for run in runs], self._number)
         self._out.append(
             cmd.Send(
                 NodeReport(

@@ -20,7 +20,7 @@ from themis.core.explain import explain
 from themis.core.model import AppId
 from themis.core.model.reasons import Reason
 from themis.core.steward.node_table import NodeEntry
-from themis.core.steward.rows import WantedRun
+from themis.core.steward.rows import ActiveRun
 from themis.dashboard.arbiter_rows import app_row, gpu_row, phase_rows, rounded
 from themis.dashboard.model import (
     MOST_LEASES,
@@ -272,7 +272,7 @@ class LiveModel:
         self,
         state: AppState,
         fairness: Fairness | None,
-        runs: Sequence[WantedRun],
+        runs: Sequence[ActiveRun],
         now: float,
     ) -> AppRow:
         steward = self._service.steward

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from themis.core.arbiter.events import AppArrived
 from themis.core.model import Topology
-from themis.core.steward.rows import Kept
-from themis.core.steward.trials import BestRow, CurveRow, TrialRow
+from themis.core.steward.rows import BestRow, CurveRow, StewardRow, TrialRow
 from themis.dashboard.finished_run import FinishedRun
 from themis.dashboard.model import DataOrigin
 from themis.dashboard.run_builder import RunBuilder
@@ -60,7 +59,7 @@ def open_stored_service(url: str) -> FinishedRun:
     return _with_trials(builder.build(origin), rows)
 
 
-def _with_trials(run: FinishedRun, rows: Mapping[str, Kept]) -> FinishedRun:
+def _with_trials(run: FinishedRun, rows: Mapping[str, StewardRow]) -> FinishedRun:
     """The run with curves, parameters and winners of its trials."""
     curves: dict[tuple[str, str], CurveRow] = {}
     params: dict[tuple[str, str], TrialRow] = {}

@@ -16,7 +16,7 @@ from themis.core.fairness.ideal_time import Convention, ideal_time
 from themis.core.fairness.loads import declared_phases
 from themis.core.model import AppId, JobId, Machine
 from themis.core.steward.node_table import NodeEntry
-from themis.core.steward.rows import WantedRun
+from themis.core.steward.rows import ActiveRun
 from themis.core.steward.shared_storage import birth_of, checkpoints_of
 from themis.core.steward.steward import Steward
 from themis.dashboard.arbiter_rows import gpu_row
@@ -50,7 +50,7 @@ def app_in_full(steward: Steward, app: AppId, now: float) -> dict[str, Any]:
         "jobs": [
             {
                 **lines[job.id],
-                "trouble": troubles.get(job.id) or steward.bound(app, job.id),
+                "trouble": troubles.get(job.id) or steward.waits_for_machine(app, job.id),
             }
             for job in state.spec.jobs
         ],
@@ -119,7 +119,7 @@ def _job_line(
     state: AppState,
     job: JobId,
     said: Reached | None,
-    run: WantedRun | None,
+    run: ActiveRun | None,
     curve: Sequence[tuple[float, float]],
     crashes: Crashes,
     *,
@@ -159,7 +159,7 @@ def app_row(
     steward: Steward,
     state: AppState,
     stands: Fairness | None,
-    runs: Sequence[WantedRun],
+    runs: Sequence[ActiveRun],
     now: float,
 ) -> dict[str, Any]:
     """One app as a line of a list."""
@@ -269,7 +269,7 @@ def _machines_of_jobs(steward: Steward, app: AppId, jobs: Iterable[JobId]) -> di
     if app in steward.arbiter.world.apps:
         runs = steward.last_runs(app)
         return {run.job: machine_of(steward, run.gpus[0]) for run in runs if run.gpus}
-    logs = {job: steward.logged(app, job) for job in jobs}
+    logs = {job: steward.log_of(app, job) for job in jobs}
     return {job: row.runs[-1].node for job, row in logs.items() if row is not None and row.runs}
 
 
@@ -346,7 +346,7 @@ def _shape(machine: Machine) -> str:
 
 def _storage(steward: Steward, node: NodeEntry, *, sealed: bool) -> dict[str, Any]:
     last = node.last
-    line: dict[str, Any] = {"sharing": steward.sharing(node)}
+    line: dict[str, Any] = {"sharing": steward.storage_of(node)}
     if last is not None and not sealed:
         line |= {"dir": last.shared_dir, "trouble": last.storage_trouble}
     return line

@@ -18,20 +18,23 @@ from themis.core.arbiter.state_parts import GpuPart, Part
 from themis.core.model import AppId, Topology
 from themis.core.policies import Policy
 from themis.core.steward.commands import Outcome
-from themis.core.steward.log_index import LogsRow
 from themis.core.steward.rows import (
     COUNT,
     TTL,
-    AgentSession,
-    Kept,
+    ActiveRun,
+    BestRow,
+    CurveRow,
+    LogsRow,
     LongestTtl,
+    ReachedRow,
     Release,
     RunCount,
     RunEnd,
-    WantedRun,
+    SessionRow,
+    StewardRow,
+    TrialRow,
 )
 from themis.core.steward.steward import Steward
-from themis.core.steward.trials import BestRow, CurveRow, ReachedRow, TrialRow
 from themis.errors import CorruptLogError, RefusedError
 from themis.recording.codec import decode, dumps, loads, loads_own, part_from
 from themis.service.cluster_clock import ClusterClock, Sources
@@ -49,11 +52,11 @@ CLUSTER = "cluster"
 
 COME_BACK = 5.0
 """Seconds that agents get to come back, at most."""
-_KINDS: Mapping[str, type[Kept]] = {
-    "run": WantedRun,
+_KINDS: Mapping[str, type[StewardRow]] = {
+    "run": ActiveRun,
     "result": RunEnd,
     "release": Release,
-    "session": AgentSession,
+    "session": SessionRow,
     "trial": TrialRow,
     "reached": ReachedRow,
     "curve": CurveRow,
@@ -235,13 +238,13 @@ def _restored(saved: Saved, policy: Policy, seed: int, url: str, floor: int) -> 
         raise CorruptLogError(url, 0, f"{error.who}: {error.reason}") from None
 
 
-def fleet_of(saved: Saved, url: str) -> dict[str, Kept]:
+def fleet_of(saved: Saved, url: str) -> dict[str, StewardRow]:
     """The steward's rows in a store.
 
     Raises:
         CorruptLogError: One cannot be read.
     """
-    rows: dict[str, Kept] = {}
+    rows: dict[str, StewardRow] = {}
     for key, text in saved.kept.items():
         if key.startswith(FLEET):
             name = key.removeprefix(FLEET)
@@ -252,7 +255,7 @@ def fleet_of(saved: Saved, url: str) -> dict[str, Kept]:
     return rows
 
 
-def fleet_rows(changed: Mapping[str, Kept | None] | None) -> dict[str, str | None]:
+def fleet_rows(changed: Mapping[str, StewardRow | None] | None) -> dict[str, str | None]:
     """The steward's changed rows as the store takes them."""
     return {
         FLEET + key: None if row is None else dumps(row) for key, row in (changed or {}).items()

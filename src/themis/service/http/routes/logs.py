@@ -27,7 +27,7 @@ async def log(api: ApiContext, request: ApiRequest) -> Data:
     steward = api.service.steward
     state = steward.arbiter.world.apps.get(app)
     known = state is not None and any(job == each.id for each in state.spec.jobs)
-    if not known and steward.logged(app, job) is None:
+    if not known and steward.log_of(app, job) is None:
         reason = "it has no such job" if state is not None else "nothing is kept of such a job"
         raise MissingError(f"{app} {job}"[:200], reason)
     return await api.service.logs.read(

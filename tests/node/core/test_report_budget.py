@@ -7,7 +7,7 @@ from themis.node.core import commands as cmd
 from themis.node.core import events as ev
 from themis.node.core.commands import NodeMemory
 from themis.node.core.node_core import NodeCore
-from themis.protocol.metric_cursors import shared_out
+from themis.node.core.report_budget import share_report
 from themis.protocol.node_messages import (
     MOST_POINTS,
     MOST_REPORTED,
@@ -36,14 +36,14 @@ def points(count: int, values: int = 1) -> tuple[Point, ...]:
 def test_runs_share_the_room_of_a_report(
     waiting: list[tuple[Point, ...]], counts: list[int]
 ) -> None:
-    assert shared_out(waiting, 1, 20) == counts
+    assert share_report(waiting, 1, 20) == counts
 
 
 def test_every_run_has_its_turn_where_there_are_too_many() -> None:
     waiting, most = [points(4, 8)] * 5, 16
     seen: set[int] = set()
     for turn in range(5):
-        counts = shared_out(waiting, turn, most)
+        counts = share_report(waiting, turn, most)
         assert sum(weight_of(of[:n]) for of, n in zip(waiting, counts, strict=True)) <= most
         seen |= {place for place, count in enumerate(counts) if count}
     assert seen == set(range(5))
