@@ -23,7 +23,7 @@ from typing import Any
 import themis
 from tests.support.load_clients import AgentPlan, NodePlan, Plan
 from tests.support.scripted_world import simple_app
-from themis.agent_host.session_client import AgentLink
+from themis.agent_host.session_client import SessionClient
 from themis.config.addresses import Address
 from themis.core.arbiter import Settings
 from themis.core.arbiter.commands import RecordRound, Refuse
@@ -334,7 +334,7 @@ class Agent:
             marks: A folder where anybody may write.
         """
         connection = Connection(lab.grpc, Credentials(lab.token_file(spec.owner)))
-        self.link = AgentLink(AgentClient(connection), spec.id, random.Random(spec.id))
+        self.link = SessionClient(AgentClient(connection), spec.id, random.Random(spec.id))
         self.heard = math.nan
         """When it last heard of leases."""
         self._free = [job.id for job in spec.jobs]

@@ -15,11 +15,11 @@ from themis.agent_host.own_tuner import (
     OwnTuner,
     ServiceAddress,
     Trial,
-    _Called,
+    _FunctionTuner,
+    _own_app,
     _results,
-    _submitted,
-    _written,
-    to_the_end,
+    _submit,
+    run_agent,
 )
 from themis.agent_host.session.session import AgentSession
 from themis.apps import Minder, parse_app, plan_app
@@ -81,35 +81,35 @@ def client_of(desk: Desk) -> Client:
 
 def test_a_tuner_that_is_started_again_goes_on_with_the_app_under_way() -> None:
     desk = Desk()
-    written = _written(APP)
-    first = _submitted(client_of(desk), written, None, None)
-    assert _submitted(client_of(desk), written, None, None) == first
+    written = _own_app(APP)
+    first = _submit(client_of(desk), written, None, None)
+    assert _submit(client_of(desk), written, None, None) == first
     desk.over[first] = "finished"
-    second = _submitted(client_of(desk), written, None, None)
+    second = _submit(client_of(desk), written, None, None)
     assert second != first, "that one is over"
-    assert _submitted(client_of(desk), written, None, None) == second
+    assert _submit(client_of(desk), written, None, None) == second
 
 
 def test_an_app_that_the_service_has_forgotten_is_over() -> None:
     desk = Desk()
-    desk.forgotten.add(_submitted(client_of(desk), _written(APP), "own tuner, mine 1", None))
-    second = _submitted(client_of(desk), _written(APP), None, None)
+    desk.forgotten.add(_submit(client_of(desk), _own_app(APP), "own tuner, mine 1", None))
+    second = _submit(client_of(desk), _own_app(APP), None, None)
     assert second not in desk.forgotten
-    assert _submitted(client_of(desk), _written(APP), None, None) == second
+    assert _submit(client_of(desk), _own_app(APP), None, None) == second
 
 
 def test_with_a_key_there_is_one_app_also_when_it_is_over() -> None:
     desk = Desk()
-    first = _submitted(client_of(desk), _written(APP), "night-7", None)
+    first = _submit(client_of(desk), _own_app(APP), "night-7", None)
     desk.over[first] = "finished"
-    assert _submitted(client_of(desk), _written(APP), "night-7", None) == first
+    assert _submit(client_of(desk), _own_app(APP), "night-7", None) == first
 
 
 def test_what_is_submitted_says_whose_tuner_it_is_and_where_it_runs(tmp_path: Path) -> None:
     (tmp_path / "app.yaml").write_text("name: x\ncommand: [a]\nworkdir: sub\n")
-    written = _written(tmp_path / "app.yaml")
+    written = _own_app(tmp_path / "app.yaml")
     assert (written.tuner, written.workdir) == (Minder.OWN, str(tmp_path / "sub"))
-    assert _written({"name": "x", "command": ["a"]}).workdir == str(Path.cwd())
+    assert _own_app({"name": "x", "command": ["a"]}).workdir == str(Path.cwd())
 
 
 @pytest.mark.parametrize("work", ["run", "attach"])
@@ -144,7 +144,7 @@ def test_functions_are_asked_where_there_are_some() -> None:
         "choose": None,
         "suggest": lambda trial: {"q": trial.params["q"] * 10},
     }
-    tuner = _Called(given)
+    tuner = _FunctionTuner(given)
     spec = plan_app(parse_app(APP), AppId("mine"), OwnerId("ann"), 0).spec
     tuner.enter(spec, {job.id: {"q": 1} for job in spec.jobs})
     tuner.begin()
@@ -181,7 +181,7 @@ async def submitted(world: World, **more: Any) -> AppId:
 async def spoken_for(world: World, app: AppId, tuner: OwnTuner, desk: Desk | None = None) -> None:
     connection = world.connection(Role.TENANT, "ann")
     try:
-        await to_the_end(tuner, app, connection, client_of(desk or Desk()))
+        await run_agent(tuner, app, connection, client_of(desk or Desk()))
     finally:
         await connection.close()
 
@@ -197,7 +197,7 @@ def test_an_app_file_that_was_changed_since_is_noticed(
             connection = world.connection(Role.TENANT, "ann")
             desk = Desk()
             desk.over[app] = "cancelled"
-            await to_the_end(OwnTuner(), app, connection, client_of(desk), given)
+            await run_agent(OwnTuner(), app, connection, client_of(desk), given)
             await connection.close()
             assert caplog.text.count("another app file") == warnings
 

@@ -3,7 +3,7 @@
 import asyncio
 import random
 
-from themis.agent_host.session_client import AgentLink
+from themis.agent_host.session_client import SessionClient
 from themis.core.model import AppId, JobId
 from themis.protocol.agent_messages import (
     AgentReport,
@@ -34,7 +34,7 @@ class Telling:
 def test_points_come_once_and_are_forgotten_with_their_run() -> None:
     async def work() -> None:
         told = (POINTS, POINTS, ENDED, OverNews("finished"))
-        link = AgentLink(Telling(*told), AppId("sweep"), random.Random(1))
+        link = SessionClient(Telling(*told), AppId("sweep"), random.Random(1))
         heard = [item async for item in link.news()]
         assert heard == [POINTS, ENDED, OverNews("finished")]
         assert not link._points, "what was heard of a run is kept after its end"

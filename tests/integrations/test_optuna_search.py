@@ -11,7 +11,7 @@ from themis.protocol.agent_messages import AgentStart, PhaseSaid, Reached, Reach
 
 optuna = pytest.importorskip("optuna", reason="the package optuna is not installed")
 
-from themis.integrations.optuna_search import Suggesting  # noqa: E402 - only where optuna is
+from themis.integrations.optuna_search import OptunaSearch  # noqa: E402 - only where optuna is
 
 SPACE: Space = {
     "x": Range("uniform", -4.0, 4.0),
@@ -28,10 +28,10 @@ def standing(trials: list[TrialSaid], reached: list[Reached]) -> AgentStart:
 
 
 def test_values_are_of_the_space_and_choices_keep_their_kind() -> None:
-    suggesting = Suggesting(SPACE, Goal.MINIMIZE, 1, seed=1)
+    search = OptunaSearch(SPACE, Goal.MINIMIZE, 1, seed=1)
     kinds = set()
     for number in range(30):
-        params = suggesting.choose(JobId(str(number)))
+        params = search.choose(JobId(str(number)))
         assert -4.0 <= float(params["x"]) <= 4.0
         assert 1e-5 <= float(params["lr"]) <= 1e-1
         assert params["depth"] in range(1, 6)
@@ -42,19 +42,19 @@ def test_values_are_of_the_space_and_choices_keep_their_kind() -> None:
 @pytest.mark.parametrize("goal", list(Goal))
 def test_it_learns_from_what_was_reached(goal: Goal) -> None:
     """After a while trials gather where the metric is good."""
-    suggesting = Suggesting({"x": Range("uniform", -4.0, 4.0)}, goal, 1, seed=3)
+    search = OptunaSearch({"x": Range("uniform", -4.0, 4.0)}, goal, 1, seed=3)
     sign = 1.0 if goal is Goal.MINIMIZE else -1.0
     seen = []
     for number in range(60):
         job = JobId(str(number))
-        x = float(suggesting.choose(job)["x"])
+        x = float(search.choose(job)["x"])
         seen.append(abs(x - 2.0))
-        suggesting.note([ReachedSaid(Reached(job, 1.0, sign * (x - 2.0) ** 2))])
+        search.learn([ReachedSaid(Reached(job, 1.0, sign * (x - 2.0) ** 2))])
     assert sum(seen[-20:]) < 0.7 * sum(seen[:20])
 
 
 def test_it_is_where_it_was_after_a_restart() -> None:
-    first = Suggesting(SPACE, Goal.MINIMIZE, 1, seed=5)
+    first = OptunaSearch(SPACE, Goal.MINIMIZE, 1, seed=5)
     trials, reached = [], []
     for number in range(15):
         job = JobId(str(number))
@@ -62,9 +62,9 @@ def test_it_is_where_it_was_after_a_restart() -> None:
         trials.append(TrialSaid(job, json.dumps(dict(params))))
         if number < 12:
             reached.append(Reached(job, 1.0, float(number)))
-            first.note([ReachedSaid(reached[-1])])
-    again = Suggesting(SPACE, Goal.MINIMIZE, 1, seed=5)
-    again.relive(standing(trials, reached))
+            first.learn([ReachedSaid(reached[-1])])
+    again = OptunaSearch(SPACE, Goal.MINIMIZE, 1, seed=5)
+    again.replay(standing(trials, reached))
     values = [trial.value for trial in again._study.trials]
     assert values[:12] == [float(number) for number in range(12)]
     assert [trial.params for trial in again._study.trials] == [
@@ -77,36 +77,36 @@ class Sweep:
 
     def __init__(self, phases: int, begins: int = -1) -> None:
         self.phases, self.begins = phases, begins
-        self.suggesting = self.begun()
+        self.search = self.begun()
         self.trials: list[TrialSaid] = []
         self.reached: list[Reached] = []
         self.steps = 0
 
-    def begun(self) -> Suggesting:
-        return Suggesting(SPACE, Goal.MINIMIZE, self.phases, seed=5)
+    def begun(self) -> OptunaSearch:
+        return OptunaSearch(SPACE, Goal.MINIMIZE, self.phases, seed=5)
 
     def step(self, phase: int, *targets: int) -> None:
         self.steps += 1
         if self.steps == self.begins:
             now = standing(self.trials, self.reached)
             jobs = tuple((JobId(str(job)), 8.0) for job in targets)
-            self.suggesting = self.begun()
-            self.suggesting.relive(replace(now, phase=phase, targets=jobs))
+            self.search = self.begun()
+            self.search.replay(replace(now, phase=phase, targets=jobs))
 
     def choose(self, number: int) -> None:
         job = JobId(str(number))
-        self.trials.append(TrialSaid(job, json.dumps(dict(self.suggesting.choose(job)))))
+        self.trials.append(TrialSaid(job, json.dumps(dict(self.search.choose(job)))))
 
     def reach(self, number: int, iterations: float, failed: str = "") -> None:
         params = json.loads(self.trials[number].params)
         metric = None if failed else float(params["x"]) ** 2 + float(params["depth"])
         self.reached.append(Reached(JobId(str(number)), iterations, metric, failed))
-        self.suggesting.note([ReachedSaid(self.reached[-1])])
+        self.search.learn([ReachedSaid(self.reached[-1])])
 
     def known(self) -> list[tuple[object, ...]]:
         return [
             (trial.number, trial.params, trial.state, trial.value, trial.intermediate_values)
-            for trial in self.suggesting._study.trials
+            for trial in self.search._study.trials
         ]
 
     def one_by_one(self) -> "Sweep":
@@ -129,7 +129,7 @@ class Sweep:
                 self.step(phase, *going_on)
             going_on = going_on[: len(going_on) // 2]
             jobs = tuple((JobId(str(job)), 8.0) for job in going_on)
-            self.suggesting.note([PhaseSaid(phase + 1, jobs)])
+            self.search.learn([PhaseSaid(phase + 1, jobs)])
             self.step(phase + 1, *going_on)
         return self
 
@@ -152,12 +152,12 @@ def test_a_study_knows_after_a_restart_which_trials_did_not_go_on(begins: int) -
 
 
 def test_trials_that_fail_or_do_not_go_on_are_told_as_such() -> None:
-    suggesting = Suggesting(SPACE, Goal.MINIMIZE, 2, seed=7)
+    search = OptunaSearch(SPACE, Goal.MINIMIZE, 2, seed=7)
     for number in range(4):
-        suggesting.choose(JobId(str(number)))
-    suggesting.note([ReachedSaid(Reached(JobId("0"), 0.0, None, "boom"))])
+        search.choose(JobId(str(number)))
+    search.learn([ReachedSaid(Reached(JobId("0"), 0.0, None, "boom"))])
     for number in (1, 2, 3):
-        suggesting.note([ReachedSaid(Reached(JobId(str(number)), 4.0, float(number)))])
-    suggesting.note([PhaseSaid(1, ((JobId("1"), 8.0),))])
-    states = [trial.state.name for trial in suggesting._study.trials]
+        search.learn([ReachedSaid(Reached(JobId(str(number)), 4.0, float(number)))])
+    search.learn([PhaseSaid(1, ((JobId("1"), 8.0),))])
+    states = [trial.state.name for trial in search._study.trials]
     assert states == ["FAIL", "RUNNING", "PRUNED", "PRUNED"]

@@ -26,7 +26,7 @@ import pytest
 
 from tests.support.grpc_service import QUICK, open_world, until
 from tests.support.scripted_world import simple_app
-from themis.agent_host.session_client import AgentLink
+from themis.agent_host.session_client import SessionClient
 from themis.config.addresses import Address
 from themis.core.model import AppId, Bid, GpuId, JobId, Lease
 from themis.engines.supervisor import processes
@@ -241,7 +241,7 @@ class Agent:
     task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self.link = AgentLink(self.stage.world.agent("ann"), self.app, random.Random(1))
+        self.link = SessionClient(self.stage.world.agent("ann"), self.app, random.Random(1))
         self.task = asyncio.create_task(self._listen())
 
     async def end(self) -> None:

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tests.support.scripted_world import simple_app
-from themis.agent_host.host import AppRunner
-from themis.agent_host.session_client import MOST_TEXT, AgentLink
+from themis.agent_host.host import AgentRunner
+from themis.agent_host.session_client import MOST_TEXT, SessionClient
 from themis.apps import parse_app, plan_app
 from themis.core.model import AppId, GpuId, JobId, Lease, LeaseSource, OwnerId, Topology
 from themis.core.model.presets import preset
@@ -53,7 +53,7 @@ class Taking:
 def said_of(*said: Said) -> list[Said]:
     async def work() -> list[Said]:
         service = Taking()
-        link = AgentLink(service, APP, random.Random(1))
+        link = SessionClient(service, APP, random.Random(1))
         link.say(*said, EndSaid("finished"))
         assert [item async for item in link.news()] == [OverNews("finished")]
         return service.said[:-1]
@@ -133,7 +133,7 @@ def test_what_an_agent_had_not_said_before_a_restart_is_not_said_twice() -> None
 
     async def work() -> None:
         service = Restarting(sheet)
-        assert await AppRunner.of_sheet(service, sheet, random.Random(1)).run() == "cancelled"
+        assert await AgentRunner.of_sheet(service, sheet, random.Random(1)).run() == "cancelled"
         jobs = [each.job for each in service.asked]
         assert len(jobs) == len(set(jobs)) == 12
 
@@ -164,7 +164,7 @@ def test_what_went_wrong_is_said_once_where_the_agent_runs(
         "stop": {"max_iterations": 10},
     }
     sheet = SubmittedApp(APP, OwnerId("ann"), json.dumps(app), 7)
-    running = AppRunner.of_sheet(Failing(sheet), sheet, random.Random(1)).run()
+    running = AgentRunner.of_sheet(Failing(sheet), sheet, random.Random(1)).run()
     asyncio.run(asyncio.wait_for(running, 60.0))
     told = [line.getMessage() for line in caplog.records if "failed" in line.getMessage()]
     assert told == ["job 0 of sweep failed: no such \ufffd"]

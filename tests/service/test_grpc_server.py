@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 
 from tests.support.grpc_service import WALL, World, open_world, until
 from tests.support.scripted_world import simple_app
-from themis.agent_host.session_client import AgentLink
+from themis.agent_host.session_client import SessionClient
 from themis.config.addresses import Address, is_loopback
 from themis.config.keys import CallerLimits, Tls
 from themis.core.arbiter import Settings
@@ -561,7 +561,7 @@ def test_of_many_topologies_an_agent_hears_the_last(tmp_path: Path) -> None:
 
 def test_an_agent_hears_its_standing_and_then_the_end(tmp_path: Path) -> None:
     async def work(world: World) -> None:
-        link = AgentLink(world.agent("ann"), SWEEP, random.Random(1))
+        link = SessionClient(world.agent("ann"), SWEEP, random.Random(1))
         items = []
         async for item in link.news():
             items.append(item)
@@ -577,7 +577,7 @@ def test_an_agent_hears_its_standing_and_then_the_end(tmp_path: Path) -> None:
 
 def test_an_agent_goes_on_after_a_restart_of_the_service(tmp_path: Path) -> None:
     async def work(world: World) -> None:
-        link = AgentLink(world.agent("ann"), SWEEP, random.Random(1))
+        link = SessionClient(world.agent("ann"), SWEEP, random.Random(1))
         standings = 0
         async for item in link.news():
             if isinstance(item, AgentStart):
@@ -594,7 +594,7 @@ def test_an_agent_goes_on_after_a_restart_of_the_service(tmp_path: Path) -> None
 
 def test_what_is_refused_is_not_said_again(tmp_path: Path) -> None:
     async def work(world: World) -> None:
-        link = AgentLink(world.agent("ann"), SWEEP, random.Random(1))
+        link = SessionClient(world.agent("ann"), SWEEP, random.Random(1))
         link.say(EndSaid("x" * 20_000))
         assert isinstance(await anext(aiter(link.news())), AgentStart)
         with pytest.raises(RefusedError, match="at most 16384"):
@@ -607,7 +607,7 @@ def test_what_is_refused_is_not_said_again(tmp_path: Path) -> None:
 
 def test_an_agent_that_was_replaced_learns_it_and_can_take_over_again(tmp_path: Path) -> None:
     async def work(world: World) -> None:
-        links = [AgentLink(world.agent("ann"), SWEEP, random.Random(1)) for _ in range(2)]
+        links = [SessionClient(world.agent("ann"), SWEEP, random.Random(1)) for _ in range(2)]
         for link in links:
             assert isinstance(await anext(aiter(link.news())), AgentStart)
         links[0].say(EndSaid("finished"))
@@ -774,7 +774,7 @@ def test_points_that_come_again_after_a_restart_are_heard_once() -> None:
             return answers[report.number - 1]
 
     async def listen() -> list[float]:
-        link = AgentLink(Scripted(), SWEEP, random.Random(1))
+        link = SessionClient(Scripted(), SWEEP, random.Random(1))
         return [
             point.iteration
             async for item in link.news()

@@ -17,7 +17,7 @@ import pytest
 from tests.support.grpc_service import QUICK, World, open_world, until
 from tests.support.http_service import desk_of
 from tests.support.scripted_world import simple_app
-from themis.agent_host.session_client import AgentLink
+from themis.agent_host.session_client import SessionClient
 from themis.core.model import AppId, JobId, OwnerId
 from themis.core.steward.commands import DurableChanges, Outcome
 from themis.core.steward.events import LogsWanted, StewardEvent
@@ -108,7 +108,7 @@ class Stage:
 
     world: World
     place: Path
-    link: AgentLink
+    link: SessionClient
     gpu: list[int] = field(default_factory=list)
     runs: dict[str, RunNews] = field(default_factory=dict)
 
@@ -162,7 +162,9 @@ async def on_stage(folder: Path, place: Path, **limits: Any) -> AsyncIterator[St
                 await until(lambda: world.service.steward.arbiter.world.topology.machines)
                 spec = simple_app("sweep", gpus=1, jobs=1, iterations=10**6, owner="ann")
                 await world.service.submit(spec, "k")
-                stage = Stage(world, place, AgentLink(world.agent("ann"), SWEEP, random.Random(1)))
+                stage = Stage(
+                    world, place, SessionClient(world.agent("ann"), SWEEP, random.Random(1))
+                )
                 tasks.append(asyncio.create_task(stage.listen()))
                 await until(lambda: stage.gpu)
                 yield stage

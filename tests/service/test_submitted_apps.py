@@ -14,7 +14,7 @@ from themis.config.keys import CallerLimits
 from themis.core.arbiter import events as ev
 from themis.core.model import GpuId, Machine
 from themis.integrations import optuna_search
-from themis.integrations.ray_tune.session import ScriptSettings, TuneTerms, app_keys
+from themis.integrations.ray_tune.script_app import ScriptSettings, TuneTerms, app_keys
 from themis.service import program_checks
 
 FILE: dict[str, Any] = {

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.service_processes import Stage
-from themis.agent_host.host import AppRunner
+from themis.agent_host.host import AgentRunner
 from themis.client import Client
 from themis.core.agent import events as agent_ev
 from themis.core.arbiter import events as ev
@@ -136,7 +136,7 @@ async def _speak(stage: Stage, app: Mapping[str, Any], book: AgentBook) -> None:
         service = HostClient(connection)
         sheet = await service.sheet(AppId(answer["app"]))
         rng = random.Random(str(answer["app"]))
-        outcome = await AppRunner.of_sheet(service, sheet, rng, make_agent=book.open).run()
+        outcome = await AgentRunner.of_sheet(service, sheet, rng, make_agent=book.open).run()
         assert outcome == "finished", outcome
     finally:
         await connection.close()

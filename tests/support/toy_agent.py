@@ -3,7 +3,7 @@
 import asyncio
 import random
 
-from themis.agent_host.session_client import AgentLink
+from themis.agent_host.session_client import SessionClient
 from themis.core.model import SLOT, AppSpec, Bid, Chunk, GpuId, JobId, Lease, Row
 from themis.errors import DeniedError, ThemisError, UnknownAppError
 from themis.protocol.agent_messages import (
@@ -45,7 +45,7 @@ class ToyAgent:
         self._count = 0
         self._connection = connection
         client = AgentClient(self._connection)
-        self._link = AgentLink(client, spec.id, random.Random(1), longest_wait=0.4)
+        self._link = SessionClient(client, spec.id, random.Random(1), longest_wait=0.4)
         self._task: asyncio.Task[None] | None = None
 
     @property

@@ -1,10 +1,10 @@
-"""Agents of the apps that one owner has submitted, as tasks in one process.
+"""Agents of one owner's submitted apps, as tasks in one process.
 
     host = AgentHost(connection, random.Random())
     await host.run()
 
 The process may end at any time, and the service starts it again: an agent knows nothing that the
-service has not kept. An agent that fails is begun again; the others go on.
+service has not kept. An agent that fails begins again; the others go on.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from themis.agent_host.session.outcomes import RESUMABLE
 from themis.agent_host.session.session import AgentSession
-from themis.agent_host.session_client import AgentLink
+from themis.agent_host.session_client import SessionClient
 from themis.apps import AppFile, SweepPlan, parse_app, plan_app
 from themis.apps.app_file import Method
 from themis.core.agent import Agent, MakeAgent
@@ -32,6 +32,7 @@ from themis.protocol.agent_messages import (
     AgentStart,
     Hosted,
     News,
+    NewsItem,
     OverNews,
     RunNews,
     Said,
@@ -41,20 +42,20 @@ from themis.rpc.client import Backoff
 from themis.security.redaction import clean
 
 if TYPE_CHECKING:
-    from themis.integrations.optuna_search import Suggesting
+    from themis.integrations.optuna_search import OptunaSearch
 
 _LOG = logging.getLogger(__name__)
 
-_LONGEST_WAIT = 10.0
+_LONGEST_BACKOFF = 10.0
 _MOST_FAILURES = 20
-"""Of an app that are told; its status has all."""
+"""Different failures of an app that are logged; its status has all."""
 
 
 class AgentService(Protocol):
-    """What a host asks of the service, as with `HostClient`."""
+    """The service as a host calls it; `HostClient` implements it."""
 
     async def exchange(self, report: AgentReport) -> News:
-        """Say something for an app, and hear what is new."""
+        """Send a report of an app's agent; returns news of the app."""
 
     async def hosted(self, revision: int) -> Hosted:
         """Which apps need an agent; waits a while for another answer than the last."""
@@ -63,25 +64,25 @@ class AgentService(Protocol):
         """What was submitted."""
 
 
-class Connect(Protocol):
+class ConnectService(Protocol):
     """Makes clients that can be used at the same time."""
 
     def __call__(self) -> AgentService:
         """Another client."""
 
 
-class AppRunner:
-    """One app's agent: its talk with the service, and its clock."""
+class AgentRunner:
+    """One app's agent: its session, the exchange with the service, and a clock."""
 
     def __init__(
         self,
-        client: AgentService,
-        written: AppFile,
+        service: AgentService,
+        app_file: AppFile,
         plan: SweepPlan,
         rng: random.Random,
         *,
-        suggesting: "Suggesting | None" = None,
-        own: Stepwise | None = None,
+        search: "OptunaSearch | None" = None,
+        own_tuner: Stepwise | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         session: str = "",
@@ -90,163 +91,174 @@ class AppRunner:
         """Bring the parts together.
 
         Args:
-            client: The way to the service.
-            written: What was submitted.
-            plan: What it comes to.
-            rng: For spreading tries.
-            suggesting: Chooses trials one after the other, where that is asked for.
-            own: Somebody's own tuner, in place of the one that the app file names.
+            service: The service.
+            app_file: What was submitted.
+            plan: Its jobs and phases.
+            rng: For the jitter of retries.
+            search: Chooses trials one after the other, if the app file asks for that.
+            own_tuner: A user's tuner, in place of the one that the app file names.
             monotonic: The clock; a rehearsal has its own.
-            wall: The clock that jobs go by.
-            session: What this agent is known by; nobody else's, and made up unless given.
-            make_agent: Makes the core of it.
+            wall: The clock that jobs report by.
+            session: A text that no other agent has; random by default.
+            make_agent: Makes the core agent.
         """
+        self._app = plan.spec.id
+        self._search = search
+        self._own_tuner = own_tuner
         self._monotonic = monotonic
         self._wall = wall
         self._offset = 0.0
-        """From this clock to the cluster's."""
+        """The cluster's time less this clock's."""
         self._changed = asyncio.Event()
+        self._logged: set[str] = set()
         session = session or secrets.token_hex(8)
-        self._suggesting = suggesting
-        self._link = AgentLink(
-            client, plan.spec.id, rng, session=session, longest_wait=_LONGEST_WAIT
+        self._client = SessionClient(
+            service, self._app, rng, session=session, longest_wait=_LONGEST_BACKOFF
         )
-        self._own = own
-        self._app = plan.spec.id
-        self._failures: set[str] = set()
         self._session = AgentSession(
-            written,
+            app_file,
             plan,
             session=session,
-            choose=None if suggesting is None else suggesting.choose,
-            own_tuner=own,
+            choose=None if search is None else search.choose,
+            own_tuner=own_tuner,
             make_agent=make_agent,
         )
 
     @classmethod
     def of_sheet(
         cls,
-        client: AgentService,
+        service: AgentService,
         sheet: SubmittedApp,
         rng: random.Random,
-        own: Stepwise | None = None,
+        own_tuner: Stepwise | None = None,
         make_agent: MakeAgent = Agent,
     ) -> Self:
         """The agent of an app that was submitted as a file."""
-        written = parse_app(json.loads(sheet.body))
-        plan = plan_app(written, sheet.app, sheet.owner, sheet.seed)
-        suggesting = _suggesting(written, plan, sheet.seed)
+        app_file = parse_app(json.loads(sheet.body))
+        plan = plan_app(app_file, sheet.app, sheet.owner, sheet.seed)
+        search = _optuna_search(app_file, plan, sheet.seed)
         return cls(
-            client, written, plan, rng, suggesting=suggesting, own=own, make_agent=make_agent
+            service,
+            app_file,
+            plan,
+            rng,
+            search=search,
+            own_tuner=own_tuner,
+            make_agent=make_agent,
         )
 
     async def run(self) -> str:
-        """Speak for the app until it is over; returns how it ended.
+        """Run the agent until its app is over; returns the outcome.
 
         Raises:
             UnknownAppError: The service does not know the app (any more).
-            DeniedError: It is somebody else's.
-            StaleAnswerError: Another agent speaks for it.
-            RefusedError: Something that this one said cannot be.
+            DeniedError: The app is another owner's.
+            StaleAnswerError: Another agent runs the app.
+            RefusedError: The service refused a report of this agent.
         """
-        talk = asyncio.create_task(self._talk())
+        exchange = asyncio.create_task(self._exchange())
         alarm = asyncio.create_task(self._watch_clock())
         try:
-            await asyncio.wait({talk, alarm}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({exchange, alarm}, return_when=asyncio.FIRST_COMPLETED)
             if alarm.done():
-                alarm.result()  # Only an error ends it, and nobody would start jobs again.
-            return await talk
+                alarm.result()  # Only an error ends it, and no job would be retried any more.
+            return await exchange
         finally:
-            for task in (talk, alarm):
+            for task in (exchange, alarm):
                 task.cancel()
-            await asyncio.gather(talk, alarm, return_exceptions=True)
+            await asyncio.gather(exchange, alarm, return_exceptions=True)
 
     def park(self, jobs: frozenset[JobId]) -> None:
-        """Let these jobs, and no others, want no GPUs for now; in the loop that it runs in."""
+        """Let these jobs, and no others, want no GPUs for now; call it in the agent's loop."""
         self._say(self._session.park(self._now(), jobs))
-        self._changed.set()
 
     def conclude(self, job: JobId, iterations: float, metric: float | None) -> None:
-        """Let a job be over that its tuner, asked for it once more, will stop."""
+        """End a job that its tuner, asked once more, stops; call it in the agent's loop."""
         self._say(self._session.conclude(self._now(), job, iterations, metric))
-        self._changed.set()
 
-    async def _talk(self) -> str:
-        async for item in self._link.news():
-            self._offset = self._link.at - self._monotonic()
-            self._session.set_clock_offset(self._link.at - self._wall())
-            if isinstance(item, AgentStart):
-                self._link.hush()  # What waits would be said twice, and differently.
-                if self._suggesting is not None:
-                    self._suggesting.relive(item)
-            self._say(self._session.hear(self._link.at, item))
-            self._changed.set()
-            if isinstance(item, RunNews):
-                self._tell_failure(item)
+    async def _exchange(self) -> str:
+        async for item in self._client.news():
+            self._offset = self._client.at - self._monotonic()
+            self._session.set_clock_offset(self._client.at - self._wall())
+            self._take(item)
             if isinstance(item, OverNews):
                 return item.outcome
         return ""
 
-    def _tell_failure(self, news: RunNews) -> None:
-        """Say what went wrong with a run, once: who runs a tuner has no other eyes."""
+    def _take(self, item: NewsItem) -> None:
+        if isinstance(item, AgentStart):
+            self._client.cancel_pending()  # The session decides it again, perhaps differently.
+            if self._search is not None:
+                self._search.replay(item)
+        self._say(self._session.hear(self._client.at, item))
+        if isinstance(item, RunNews):
+            self._log_failure(item)
+
+    def _log_failure(self, news: RunNews) -> None:
+        """Log each failure of a run once: a user who runs a tuner may see nothing else."""
         failed = news.state.over and not news.told and news.code not in {0, RESUMABLE}
-        if failed and news.message not in self._failures and len(self._failures) < _MOST_FAILURES:
-            self._failures.add(news.message)
-            told = news.message or f"it exited with {news.code}"
-            _LOG.warning("job %s of %s failed: %s", news.job, self._app, clean(told))
+        if failed and news.message not in self._logged and len(self._logged) < _MOST_FAILURES:
+            self._logged.add(news.message)
+            why = news.message or f"it exited with {news.code}"
+            _LOG.warning("job %s of %s failed: %s", news.job, self._app, clean(why))
 
     async def _watch_clock(self) -> None:
         while True:
             self._changed.clear()
             wait = self._session.next_wake - self._now()
-            if wait > 0.0:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(None if math.isinf(wait) else wait):
-                        await self._changed.wait()
+            if wait <= 0.0:
+                self._say(self._session.wake(self._now()))
                 continue
-            self._say(self._session.wake(self._now()))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if math.isinf(wait) else wait):
+                    await self._changed.wait()
 
     def _now(self) -> float:
         return self._offset + self._monotonic()
 
     def _say(self, said: Sequence[Said]) -> None:
-        if self._suggesting is not None:
-            self._suggesting.note(said)
-        self._link.say(*said)
-        if self._own is not None:
-            self._own.note_placement(self._session.placement)
+        if self._search is not None:
+            self._search.learn(said)
+        self._client.say(*said)
+        if self._own_tuner is not None:
+            self._own_tuner.note_placement(self._session.placement)
+        self._changed.set()
 
 
-def _suggesting(written: AppFile, plan: SweepPlan, seed: int) -> "Suggesting | None":
-    search = written.search
+def _optuna_search(app_file: AppFile, plan: SweepPlan, seed: int) -> "OptunaSearch | None":
+    search = app_file.search
     if search is None or search.method is not Method.OPTUNA:
         return None
-    from themis.integrations.optuna_search import Suggesting  # noqa: PLC0415 - in an extra
+    from themis.integrations.optuna_search import OptunaSearch  # noqa: PLC0415 - in an extra
 
-    return Suggesting(search.params, written.metric.goal, len(plan.spec.phases), seed)
+    return OptunaSearch(search.params, app_file.metric.goal, len(plan.spec.phases), seed)
 
 
 class AgentHost:
-    """Keeps an agent for each app of its owner that needs one."""
+    """Runs an agent for each app of its owner that needs one."""
 
-    def __init__(self, connect: Connect, rng: random.Random) -> None:
+    def __init__(self, connect: ConnectService, rng: random.Random) -> None:
         self._connect = connect
         self._client = connect()
         self._rng = rng
         self._tasks: dict[AppId, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Host until cancelled."""
-        backoff = Backoff(self._rng, most=_LONGEST_WAIT)
+        """Host until cancelled.
+
+        Raises:
+            DeniedError: The service has another host for this owner by now.
+        """
+        backoff = Backoff(self._rng, most=_LONGEST_BACKOFF)
         revision = 0
         try:
             while True:
                 try:
                     hosted = await self._client.hosted(revision)
                 except DeniedError:
-                    raise  # The service has another host by now.
+                    raise
                 except ThemisError as error:
-                    _LOG.info("which apps need an agent is not known: %s", error)
+                    _LOG.info("cannot ask which apps need an agent: %s", error)
                     await asyncio.sleep(backoff.failed())
                     continue
                 backoff.succeeded()
@@ -258,23 +270,20 @@ class AgentHost:
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def _match(self, apps: Sequence[AppId]) -> None:
-        for app in [app for app, task in self._tasks.items() if task.done() or app not in apps]:
-            # One that is not listed any more is over, or about to hear it.
-            if self._tasks[app].done():
-                del self._tasks[app]
+        # The agent of an app that is not listed any more ends by itself: it hears that.
+        self._tasks = {app: task for app, task in self._tasks.items() if not task.done()}
         for app in apps:
             if app not in self._tasks:
-                self._tasks[app] = asyncio.create_task(self._care(app), name=f"agent {app}")
+                self._tasks[app] = asyncio.create_task(self._run_agent(app), name=f"agent {app}")
 
-    async def _care(self, app: AppId) -> None:
-        """Speak for an app to its end, beginning again whenever something goes wrong."""
-        backoff = Backoff(self._rng, most=_LONGEST_WAIT)
+    async def _run_agent(self, app: AppId) -> None:
+        """Run an app's agent to its end; it begins again whenever something goes wrong."""
+        backoff = Backoff(self._rng, most=_LONGEST_BACKOFF)
         while True:
             try:
                 client = self._connect()  # Calls of its own, on one connection.
-                runner = AppRunner.of_sheet(client, await client.sheet(app), self._rng)
-                outcome = await runner.run()
-                _LOG.info("%s is over: %s", app, outcome)
+                runner = AgentRunner.of_sheet(client, await client.sheet(app), self._rng)
+                _LOG.info("%s is over: %s", app, await runner.run())
                 return
             except (UnknownAppError, DeniedError) as error:
                 _LOG.info("%s needs no agent any more: %s", app, error)

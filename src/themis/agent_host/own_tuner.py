@@ -7,12 +7,12 @@
             best = min(other.cost for other in self.training)
             return trial.iterations >= 10 and trial.cost > 2 * best
 
-    found = Impatient().run("app.yaml")      # comes back when the app is over
-    print(found["best"])
+    results = Impatient().run("app.yaml")    # returns when the app is over
+    print(results["best"])
 
 It submits the app file and decides for its trials; everything else (GPUs, starts, checkpoints,
-retries) is done as for any other app. The process may be killed at any time: started again, it goes
-on where it was. docs/guides/own-tuner.md has the whole story.
+retries) is as for any other app. The process may be killed at any time: started again, it goes on
+where it was. docs/guides/own-tuner.md describes all of it.
 """
 
 import asyncio
@@ -46,33 +46,33 @@ from themis.errors import (
 from themis.security.token_files import find_token
 
 if TYPE_CHECKING:
-    from themis.agent_host.host import AppRunner
+    from themis.agent_host.host import AgentRunner
     from themis.rpc.client import Connection
 
 _LOG = logging.getLogger(__name__)
-_PATIENCE = 600.0
-"""Seconds that a service may be away when only the results are missing."""
-_LONGEST_WAIT = 10.0
+_RESULTS_TIMEOUT = 600.0
+"""Seconds for which results are asked for while the service does not answer."""
+_LONGEST_BACKOFF = 10.0
 
 Results = dict[str, Any]
-"""As `Client.results` has them: `outcome`, `best`, and what came of each of the `jobs`."""
+"""As `Client.results` returns them: `outcome`, `best`, and the result of each of the `jobs`."""
 
 
 class OwnTuner(Stepwise):
-    """Decides for the trials of one app. Write some of these anew, and `run` it.
+    """Decides for the trials of one app. Override some of these methods, and `run` it.
 
-    | to write | asked |
+    | method | called |
     |---|---|
     | `should_stop(trial)` | whenever a trial has reported its metric |
-    | `choose(ranked, count)` | when all trials of a phase are done: who trains in the next one |
+    | `choose(ranked, count)` | when all trials of a phase are done: which train in the next one |
     | `suggest(trial)` | when a trial begins: its parameters |
-    | `winner(ranked)` | at the end: who was best |
-    | `placed(trial, gpus)` | told when a trial gets or loses GPUs |
+    | `winner(ranked)` | at the end: which was best |
+    | `placed(trial, gpus)` | when a trial gets or loses GPUs |
 
-    `trials`, `training`, `fresh`, `phase` and `phases` say how things are; `jobs_in_phase` and
-    `jobs_remaining` are the paper's calls. What was decided is kept by the service and not asked
-    again after a restart, so the answers may be anything. What else it keeps in itself is lost
-    with the process: decide by `trials`, which come back.
+    `trials`, `training`, `fresh`, `phase` and `phases` are the state; `jobs_in_phase` and
+    `jobs_remaining` are the paper's calls. The service keeps each decision and does not ask again
+    after a restart, so a decision may depend on anything. Attributes of your own are lost with the
+    process: decide by `trials`, which are restored.
     """
 
     def run(
@@ -88,28 +88,28 @@ class OwnTuner(Stepwise):
     ) -> Results:
         """Submit an app and decide for it to its end.
 
-        Called again after this process died, with the same app, it goes on with the one that is
-        under way; after that one is over, it submits another. With a `key` there is only one.
+        Called again with the same app after this process died, it goes on with the app under way;
+        once that one is over, it submits another. With a `key` there is only one app.
 
         Args:
             app: An app file, or its keys.
-            key: A text of this search: called again with it, it is the same one also when over.
-            seed: What a random search draws from; None for any.
+            key: Names this search: a call with the same key is for the same app,
+                also if it is over.
+            seed: The seed of a random search; None for any.
             server: `http://HOST:PORT` or `https://HOST:PORT`; by default THEMIS_SERVER, or this
                 machine.
             token: By default the one in the file that the command line uses.
-            ca: Who signed the service's certificate (PEM); by default THEMIS_CA.
-            agents: HOST:PORT where agents call, if it is not where the service says.
+            ca: The authority that signed the service's certificate (PEM); by default THEMIS_CA.
+            agents: HOST:PORT of the service for agents, if it differs from what the service tells.
 
         Raises:
-            ConfigError: Something in the app file, or an address, cannot be; or the token is not a
-                tenant's.
-            StaleAnswerError: Another process speaks for the app by now.
-            TunerError: A method gave what cannot be.
-            ThemisError: As `Client` does.
+            ConfigError: The app file or an address is invalid, or the token is not a tenant's.
+            StaleAnswerError: Another process runs the app's agent by now.
+            TunerError: A method returned something invalid.
+            ThemisError: As with `Client`.
         """
-        place = ServiceAddress.of(server, token, ca, agents)
-        return asyncio.run(self._submit_and_speak(place, _written(app), key, seed))
+        address = ServiceAddress.of(server, token, ca, agents)
+        return asyncio.run(self._submit_and_run(address, _own_app(app), key, seed))
 
     def attach(
         self,
@@ -124,44 +124,44 @@ class OwnTuner(Stepwise):
 
         Args:
             app: Its name.
-            server: This and the others: as with `run`.
-            token: The token.
-            ca: Who signed the certificate.
-            agents: Where agents call.
+            server: As with `run`.
+            token: As with `run`.
+            ca: As with `run`.
+            agents: As with `run`.
 
         Raises:
             UnknownAppError: There is no such app.
             ConfigError: The token is not a tenant's.
-            RefusedError: The service decides for it.
+            RefusedError: The app has a tuner of the service's.
             ThemisError: As with `run`.
         """
-        place = ServiceAddress.of(server, token, ca, agents)
-        if "outcome" in place.client.status(app):
-            return place.client.results(app)
-        place.check_role()
-        return asyncio.run(self._speak(place, app))
+        address = ServiceAddress.of(server, token, ca, agents)
+        if "outcome" in address.client.status(app):
+            return address.client.results(app)
+        address.check_role()
+        return asyncio.run(self._run_agent(address, app))
 
-    async def _submit_and_speak(
-        self, place: "ServiceAddress", written: AppFile, key: str | None, seed: int | None
+    async def _submit_and_run(
+        self, address: "ServiceAddress", app_file: AppFile, key: str | None, seed: int | None
     ) -> Results:
-        await asyncio.to_thread(place.check_role)
-        name = await asyncio.to_thread(_submitted, place.client, written, key, seed)
+        await asyncio.to_thread(address.check_role)
+        name = await asyncio.to_thread(_submit, address.client, app_file, key, seed)
         _LOG.info("%s is submitted", name)
-        return await self._speak(place, name, written)
+        return await self._run_agent(address, name, app_file)
 
-    async def _speak(
-        self, place: "ServiceAddress", app: str, written: AppFile | None = None
+    async def _run_agent(
+        self, address: "ServiceAddress", app: str, app_file: AppFile | None = None
     ) -> Results:
-        connection = await asyncio.to_thread(place.connection)
+        connection = await asyncio.to_thread(address.connection)
         try:
-            await to_the_end(self, AppId(app), connection, place.client, written)
+            await run_agent(self, AppId(app), connection, address.client, app_file)
         finally:
             await connection.close()
-        return await _results(place.client, app)
+        return await _results(address.client, app)
 
 
-class _Called(OwnTuner):
-    """Asks functions."""
+class _FunctionTuner(OwnTuner):
+    """Calls functions in place of methods."""
 
     def __init__(self, functions: Mapping[str, Callable[..., Any] | None]) -> None:
         self._functions = functions
@@ -194,8 +194,8 @@ def tune(
 
     Args:
         app: An app file, or its keys.
-        should_stop: Whether a trial that has reported is ended; it sees the others of its phase.
-        choose: Who goes on: of trials, the best first, so many at most.
+        should_stop: Whether to end a trial that has reported, given the others of its phase.
+        choose: Which trials go on: given them, the best first, and how many at most.
         suggest: The parameters of a trial that begins.
         **where: As with `OwnTuner.run`.
 
@@ -203,12 +203,12 @@ def tune(
         ThemisError: As with `OwnTuner.run`.
     """
     functions = {"should_stop": should_stop, "choose": choose, "suggest": suggest}
-    return _Called(functions).run(app, **where)
+    return _FunctionTuner(functions).run(app, **where)
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceAddress:
-    """A service as somebody reaches it."""
+    """Where the service is, and the credentials to call it."""
 
     client: Client
     token: Secret
@@ -230,122 +230,122 @@ class ServiceAddress:
         return cls(client, secret, Path(signed) if signed else None, agents)
 
     def check_role(self) -> None:
-        """See that its token may speak for an app, before there is one that nobody speaks for.
+        """Check that the token may run an agent, before an app is submitted that has none.
 
         Raises:
             ConfigError: It is not a tenant's.
-            ThemisError: As `Client` does.
+            ThemisError: As with `Client`.
         """
-        known = self.client.whoami()
-        if known.get("role") != "tenant":
+        caller = self.client.whoami()
+        if caller.get("role") != "tenant":
             create = "`themis token create --role tenant --subject OWNER --out FILE`"
             raise ConfigError(
                 "token",
-                f"{known.get('role')} {known.get('subject')}",
-                f"a tenant's, since only their owner speaks for apps: {create}",
+                f"{caller.get('role')} {caller.get('subject')}",
+                f"a tenant's, since only its owner runs an app's agent: {create}",
             )
 
     def connection(self) -> "Connection":
-        """The door for agents.
+        """A gRPC connection for agents.
 
         Raises:
-            ConfigError: There is no such address.
+            ConfigError: The address is invalid.
             UnavailableError: The service does not answer.
         """
-        from themis.config.addresses import check_address  # noqa: PLC0415 - see above
+        from themis.config.addresses import check_address  # noqa: PLC0415 - slow to import
         from themis.rpc.client import Connection, Credentials  # noqa: PLC0415 - see above
 
-        address = check_address(self.agents or self._told(), "node.server")
+        address = check_address(self.agents or self._published(), "node.server")
         connection = Connection(address, Credentials(ca=self.ca, token=self.token))
         connection.check()
         return connection
 
-    def _told(self) -> str:
+    def _published(self) -> str:
         host = urlsplit(self.client.server).hostname or ""
         port = self.client.about().get("grpc_port")
         if not port:
-            raise UnavailableError("the service does not say where agents call: name it (agents=)")
+            raise UnavailableError("the service publishes no address for agents: set agents=")
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _written(app: str | os.PathLike[str] | Mapping[str, Any]) -> AppFile:
-    """The app with `tuner: own`, and a folder that does not depend on where one is."""
+def _own_app(app: str | os.PathLike[str] | Mapping[str, Any]) -> AppFile:
+    """The app with `tuner: own` and an absolute working directory."""
     if isinstance(app, Mapping):
-        written, folder = parse_app(dict(app)), ""
+        app_file, folder = parse_app(dict(app)), ""
     else:
-        written, folder = read_app(Path(app)), str(Path(app).parent)
-    given = os.path.expanduser(written.workdir)
+        app_file, folder = read_app(Path(app)), str(Path(app).parent)
+    given = os.path.expanduser(app_file.workdir)
     workdir = absolute(os.path.join(folder, given) if given else ".")
-    return replace(written, workdir=workdir, tuner=Minder.OWN)
+    return replace(app_file, workdir=workdir, tuner=Minder.OWN)
 
 
-def _submitted(client: Client, written: AppFile, key: str | None, seed: int | None) -> str:
-    """The name of the app: the one under way that this was submitted as before, or a new one."""
-    data = plain_app(written)
+def _submit(client: Client, app_file: AppFile, key: str | None, seed: int | None) -> str:
+    """The name of the app: the one under way from an earlier call, or a new one."""
+    data = plain_app(app_file)
     if key is not None:
         return str(client.submit(data, key, seed=seed)["app"])
     number = 0
     while True:
-        # Each run has a number; the first that is not over is the one that we are about.
         number += 1
-        name = str(client.submit(data, f"own tuner, {written.name} {number}", seed=seed)["app"])
-        # One may have been over for so long that nobody knows how, or that another has its name.
+        # Submissions are numbered; the first one that is not over is the one to go on with.
+        name = str(client.submit(data, f"own tuner, {app_file.name} {number}", seed=seed)["app"])
+        # An app that ended long ago is forgotten, and another owner may have its name.
         with suppress(UnknownAppError, DeniedError):
             if "outcome" not in client.status(name):
                 return name
 
 
-async def to_the_end(
+async def run_agent(
     tuner: Stepwise,
     app: AppId,
     connection: "Connection",
     client: Client,
-    written: AppFile | None = None,
-    began: "Callable[[AppRunner], None] | None" = None,
+    app_file: AppFile | None = None,
+    began: "Callable[[AgentRunner], None] | None" = None,
 ) -> None:
-    """Speak for an app until it is over, beginning again whenever something goes wrong.
+    """Run an app's agent until the app is over; it begins again whenever something goes wrong.
 
     Args:
-        tuner: Who decides.
+        tuner: Decides for the app.
         app: The app.
-        connection: The door for agents.
-        client: The service.
-        written: What it was submitted as, if it was just now.
-        began: Called with each one that begins to speak.
+        connection: To the service, for agents.
+        client: To the service, over HTTP.
+        app_file: What was submitted, if it was submitted just now.
+        began: Called with each agent that begins.
     """
-    from themis.agent_host.host import AppRunner  # noqa: PLC0415 - needs gRPC
+    from themis.agent_host.host import AgentRunner  # noqa: PLC0415 - needs gRPC
     from themis.rpc.client import Backoff, HostClient  # noqa: PLC0415 - needs gRPC
 
     rng = random.Random()
-    backoff = Backoff(rng, most=_LONGEST_WAIT)
+    backoff = Backoff(rng, most=_LONGEST_BACKOFF)
     while True:
         service = HostClient(connection)
         try:
             sheet = await service.sheet(app)
             if json.loads(sheet.body).get("tuner") != Minder.OWN:
-                raise DeniedError(app, "the service decides for it; submit it with `tuner: own`")
-            if written is not None and sheet.body != json.dumps(plain_app(written)):
-                _LOG.warning("%s is under way with another app file; that one holds", app)
-            runner = AppRunner.of_sheet(service, sheet, rng, own=tuner)
+                raise DeniedError(app, "the service runs its tuner; submit it with `tuner: own`")
+            if app_file is not None and sheet.body != json.dumps(plain_app(app_file)):
+                _LOG.warning("%s is under way with another app file, which is used", app)
+            runner = AgentRunner.of_sheet(service, sheet, rng, own_tuner=tuner)
             if began is not None:
                 began(runner)
             _LOG.info("%s is over: %s", app, await runner.run())
             return
         except UnknownAppError:
             if "outcome" in await asyncio.to_thread(client.status, app):
-                return  # It was over before, and whoever spoke for it then has heard it.
+                return  # It was over before, and an earlier agent has heard that.
             raise
         except (DeniedError, UnknownCallerError, StaleAnswerError, TunerError):
             raise
         except (UnavailableError, LimitError, RefusedError) as error:
-            _LOG.warning("the talk about %s begins again: %s", app, error)
+            _LOG.warning("the agent of %s begins again: %s", app, error)
         await asyncio.sleep(backoff.failed())
 
 
 async def _results(client: Client, app: str) -> Results:
-    """What came of it, also if the service is away just now."""
+    """The results; retried for a while if the service does not answer."""
     loop = asyncio.get_running_loop()
-    end = loop.time() + _PATIENCE
+    end = loop.time() + _RESULTS_TIMEOUT
     while True:
         try:
             return await asyncio.to_thread(client.results, app)

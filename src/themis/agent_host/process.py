@@ -1,4 +1,4 @@
-"""An agent host as a process: connection, signals, and an end with whoever started it."""
+"""An agent host as a process: it ends on a signal, or with the service that started it."""
 
 import asyncio
 import os
@@ -14,10 +14,10 @@ from themis.rpc.client import Connection, Credentials, HostClient
 
 
 async def run_host(server: str, token_file: Path, log_level: str, log_format: str = "text") -> None:
-    """Host the agents of the token's owner until told to end, or until standard input is closed.
+    """Run the agents of the token's owner until a signal, or until standard input is closed.
 
     Raises:
-        ConfigError: The address, or a file, cannot be.
+        ConfigError: The address is invalid, or a file cannot be read.
     """
     start_logging(log_level, log_format)
     address = check_address(server, "node.server")

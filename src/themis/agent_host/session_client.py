@@ -1,12 +1,12 @@
-"""The agent's end of its talk with the service: everything said once, everything heard once.
+"""Exactly-once messages between one agent and the service.
 
-    link = AgentLink(AgentClient(connection), AppId("sweep"), random.Random())
-    link.say(RunSaid(...))
-    async for item in link.news():      # Standing first, and again after a restart of the service
+    client = SessionClient(AgentClient(connection), AppId("sweep"), random.Random())
+    client.say(RunSaid(...))
+    async for item in client.news():      # AgentStart first, and again after a service restart
         ...
 
-Calls that fail are made again, after a wait with full jitter, with the same number: the service
-takes what was said once.
+A call that fails is retried with the same number, after a backoff with full jitter: the service
+takes a message that it knows only once.
 """
 
 import asyncio
@@ -33,22 +33,22 @@ from themis.rpc.client import Backoff
 from themis.rpc.methods import MOST_SAID
 
 MOST_TEXT = 128 << 10
-"""Bytes of programs and parameters in a report: the service takes 256 KiB unless told otherwise."""
+"""Bytes of programs and parameters in a report: the service takes 256 KiB by default."""
 
 
-class Exchanges(Protocol):
-    """How reports travel, as with `AgentClient`."""
+class ExchangeService(Protocol):
+    """Carries reports to the service, as `AgentClient` does."""
 
     async def exchange(self, report: AgentReport) -> News:
-        """Say something, and hear what is new."""
+        """Send a report; returns the news that answer it."""
 
 
-class AgentLink:
-    """One app's talk with the service."""
+class SessionClient:
+    """The agent's end of its session with the service."""
 
     def __init__(
         self,
-        client: Exchanges,
+        client: ExchangeService,
         app: AppId,
         rng: random.Random,
         *,
@@ -58,14 +58,14 @@ class AgentLink:
         self._client = client
         self._app = app
         self._backoff = Backoff(rng, most=longest_wait)
-        self._begin(session)
         self._outbox: list[Said] = []
-        self._spoke = asyncio.Event()
+        self._has_more = asyncio.Event()
         self.at = 0.0
         """The cluster's time of the last news."""
+        self._begin(session or secrets.token_hex(8))
 
-    def _begin(self, session: str = "") -> None:
-        self._session = session or secrets.token_hex(8)
+    def _begin(self, session: str) -> None:
+        self._session = session
         self._fence = 0
         """The number of the session; 0 until the service has given one."""
         self._number = 0
@@ -75,23 +75,23 @@ class AgentLink:
         """By run: the number of the last point heard."""
 
     def say(self, *said: Said) -> None:
-        """Say something as soon as possible."""
+        """Send messages as soon as possible."""
         self._outbox.extend(said)
-        self._spoke.set()
+        self._has_more.set()
 
-    def hush(self) -> None:
-        """Leave unsaid what was not said yet: whoever begins anew decides anew."""
+    def cancel_pending(self) -> None:
+        """Drop messages that were not sent yet: an agent that begins again decides again."""
         self._outbox.clear()
 
     async def news(self) -> AsyncIterator[NewsItem]:
-        """What the app should know, as it comes; ends when the app is over.
+        """Yield news as they come; ends when the app is over.
 
         Raises:
-            StaleAnswerError: Another agent speaks for the app by now, so that nothing that this one
-                says counts any more, or the service was brought back from before this one began.
-                Whoever calls this again takes the app over, and begins with its standing.
-            RefusedError: What was said last was not taken at all (`DeniedError` and others tell
-                why). It is not said again; go on by calling this again.
+            StaleAnswerError: Another agent runs the app by now, or the service was restored to a
+                state before this session. Calling this again opens a new session, which takes the
+                app over and begins with an `AgentStart`.
+            RefusedError: The last report was refused as a whole (`DeniedError` and others tell
+                why). It is not sent again; calling this again goes on.
         """
         while True:
             for item in await self._exchange():
@@ -100,28 +100,30 @@ class AgentLink:
                     return
 
     async def _exchange(self) -> list[NewsItem]:
-        # The rest goes with the next report; nothing is said before the session has its number.
-        said = self._next() if self._fence else ()
-        self._number += 1
+        """Send reports until one is answered with news."""
         while True:
-            self._spoke.clear()
+            # Nothing is sent before the session has its number.
+            said = self._next_messages() if self._fence else ()
+            self._number += 1
+            news = await self._deliver(said)
+            del self._outbox[: len(said)]
+            if news is not None:
+                return self._take(news)
+
+    async def _deliver(self, said: tuple[Said, ...]) -> News | None:
+        """Send one report until it arrives; None if it was given up because more is to be sent."""
+        report = AgentReport(
+            self._app, self._session, self._number, self._epoch, self._heard, said, self._fence
+        )
+        while True:
+            self._has_more.clear()
             if len(self._outbox) > len(said):
-                self._spoke.set()
+                self._has_more.set()
             try:
-                news = await self._ask(
-                    AgentReport(
-                        self._app,
-                        self._session,
-                        self._number,
-                        self._epoch,
-                        self._heard,
-                        said,
-                        self._fence,
-                    )
-                )
+                news = await self._send(report)
             except StaleAnswerError:
                 self._outbox.clear()
-                self._begin()
+                self._begin(secrets.token_hex(8))
                 raise
             except (UnavailableError, RefusedError) as error:
                 wait = error.retry_after if isinstance(error, LimitError) else None
@@ -131,51 +133,44 @@ class AgentLink:
                 await asyncio.sleep((wait or 0.0) + self._backoff.failed())
                 continue
             self._backoff.succeeded()
-            if news is None:  # There is more to say: what this call would have brought comes again.
-                del self._outbox[: len(said)]
-                said = self._next()
-                self._number += 1
-                continue
-            del self._outbox[: len(said)]
-            return self._new(news)
+            return news
 
-    def _next(self) -> tuple[Said, ...]:
-        """What goes with one report: a longer one would be refused, however often it is sent."""
+    def _next_messages(self) -> tuple[Said, ...]:
+        """What fits in one report: a longer one would be refused however often it is sent."""
         room, said = MOST_TEXT, self._outbox[:MOST_SAID]
         for count, each in enumerate(said):
-            room -= _text(each)
+            room -= _text_bytes(each)
             if room < 0:
                 return tuple(said[: max(1, count)])
         return tuple(said)
 
-    async def _ask(self, report: AgentReport) -> News | None:
-        """The answer; None if something was said while the service had nothing to tell."""
+    async def _send(self, report: AgentReport) -> News | None:
+        """Call the service; None if the call was given up because there is more to send."""
+        # A report with messages must arrive, and the first one is answered at once. Any other call
+        # only waits for news, which come again.
+        if report.said or not report.fence:
+            return await self._client.exchange(report)
         call = asyncio.create_task(self._client.exchange(report))
-        spoke = asyncio.create_task(self._spoke.wait())
+        has_more = asyncio.create_task(self._has_more.wait())
         try:
-            # What the report says must have arrived: only one that says nothing is given up.
-            # Neither is the first, which is answered at once.
-            lasts = bool(report.said) or not report.fence
-            waits = {call} if lasts else {call, spoke}
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            return await call if call.done() or lasts else None
+            await asyncio.wait({call, has_more}, return_when=asyncio.FIRST_COMPLETED)
+            return await call if call.done() else None
         finally:
-            for task in (call, spoke):
+            for task in (call, has_more):
                 task.cancel()
-            await asyncio.gather(call, spoke, return_exceptions=True)
+            await asyncio.gather(call, has_more, return_exceptions=True)
 
-    def _new(self, news: News) -> list[NewsItem]:
+    def _take(self, news: News) -> list[NewsItem]:
         self.at = news.at
         self._fence = news.fence
         if news.epoch != self._epoch:
             self._epoch, self._heard = news.epoch, news.first - 1
         skip = max(0, self._heard + 1 - news.first)
-        items = list(news.items[skip:])
         self._heard = max(self._heard, news.first + len(news.items) - 1)
-        return [new for item in items if (new := self._unheard(item)) is not None]
+        return [new for item in news.items[skip:] if (new := self._unheard(item)) is not None]
 
     def _unheard(self, item: NewsItem) -> NewsItem | None:
-        """Points come once: those of before a restart of the service may be told again."""
+        """Drop points that were heard: after a restart the service may send them again."""
         if isinstance(item, RunNews) and item.state.over:
             self._points.pop(item.run, None)  # Its points came before.
         if not isinstance(item, PointsNews):
@@ -189,13 +184,13 @@ class AgentLink:
         return replace(item, first=item.first + skip, points=item.points[skip:])
 
 
-def _text(said: Said) -> int:
-    """Bytes of text in what is said, as far as they can be many."""
+def _text_bytes(said: Said) -> int:
+    """Bytes of the texts in a message, where they can be many."""
     if isinstance(said, TrialSaid):
-        words = [said.params]
+        texts = [said.params]
     elif isinstance(said, RunSaid):
-        words = [*said.program.argv, said.program.workdir]
-        words += [word for pair in said.program.env for word in pair]
+        texts = [*said.program.argv, said.program.workdir]
+        texts += [text for pair in said.program.env for text in pair]
     else:
         return 0
-    return sum(len(word.encode("utf-8", "replace")) + 4 for word in words)
+    return sum(len(text.encode("utf-8", "replace")) + 4 for text in texts)

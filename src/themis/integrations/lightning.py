@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from themis import reporting
-from themis.integrations.optional_bases import based, found, numbers
+from themis.integrations.optional_bases import first_installed, numbers, subclass_of
 
 KEPT = 2
 """Checkpoints of this callback that stay: the last one, and the one before it."""
@@ -39,7 +39,7 @@ class ThemisCallback:
         Raises:
             ImportError: Lightning is not installed.
         """
-        made: Self = object.__new__(based(cls, _base))
+        made: Self = object.__new__(subclass_of(cls, _base))
         return made
 
     def __init__(self, every_n_steps: int | None = None) -> None:
@@ -197,4 +197,4 @@ def _base() -> type:
     # Whichever the program has imported already is the one its trainer is of.
     names = ["lightning.pytorch", "pytorch_lightning"]
     names.sort(key=lambda name: name not in sys.modules)
-    return found(names, "Callback", "lightning")
+    return first_installed(names, "Callback", "lightning")

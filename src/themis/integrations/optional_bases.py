@@ -10,7 +10,7 @@ _FindBase = Callable[[], type]
 _made: dict[tuple[type, _FindBase], type] = {}
 
 
-def based(kind: type, find: _FindBase) -> type:
+def subclass_of(kind: type, find: _FindBase) -> type:
     """A class like `kind` that is also what `find` finds; the same one every time."""
     if (kind, find) not in _made:
         base = find()
@@ -20,7 +20,7 @@ def based(kind: type, find: _FindBase) -> type:
     return _made[kind, find]
 
 
-def found(modules: Iterable[str], name: str, install: str) -> type:
+def first_installed(modules: Iterable[str], name: str, install: str) -> type:
     """A class of the first of these modules that is there.
 
     Raises:

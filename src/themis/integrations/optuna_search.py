@@ -1,10 +1,10 @@
-"""Trials suggested by Optuna, by asking and telling: Themis owns their lives.
+"""Trials suggested by Optuna, by its ask-and-tell interface: Themis runs and ends the trials.
 
-    suggesting = Suggesting(search.params, Goal.MINIMIZE, phases=1, seed=7)
-    suggesting.choose(JobId("3"))        # {"lr": 0.0021}
-    suggesting.note(said)                # what became of earlier ones
+    search = OptunaSearch(search_space, Goal.MINIMIZE, phases=1, seed=7)
+    search.choose(JobId("3"))            # {"lr": 0.0021}
+    search.learn(said)                   # the agent's messages tell how trials went
 
-The study is in memory: what it must know after a restart is what the service has kept of the app.
+The study is in memory: after a restart it is made again from what the service has kept of the app.
 """
 
 import json
@@ -30,11 +30,11 @@ MISSING = (
 
 
 def is_able() -> bool:
-    """Whether trials can be suggested on this machine."""
+    """Whether Optuna is installed on this machine."""
     return find_spec("optuna") is not None
 
 
-class Suggesting:
+class OptunaSearch:
     """One app's study."""
 
     def __init__(self, space: Space, goal: Goal, phases: int, seed: int) -> None:
@@ -55,7 +55,7 @@ class Suggesting:
         self._study = self._optuna.create_study(direction=str(self._goal))
         self._asked = 0
         self._trials: dict[JobId, optuna.Trial] = {}
-        """Those that are not over."""
+        """Trials that have not ended."""
 
     def choose(self, job: JobId) -> Mapping[str, Value]:
         """Parameters for a trial that begins."""
@@ -66,42 +66,39 @@ class Suggesting:
         }
 
     def _ask(self, job: JobId) -> "optuna.Trial":
-        # Chance of its own for each trial: what is chosen after a restart is what would have been
-        # chosen without one, and not what the first trials had.
+        # Each trial has a random stream of its own, so that a restart changes no later trial.
         seed = random.Random(f"{self._seed}/{self._asked}").getrandbits(32)
         self._study.sampler = self._optuna.samplers.TPESampler(seed=seed)
         self._asked += 1
         trial = self._trials[job] = self._study.ask(self._space)
         return trial
 
-    def relive(self, standing: AgentStart) -> None:
-        """Begin again with what was chosen and found before."""
+    def replay(self, start: AgentStart) -> None:
+        """Begin again with the trials and results that the service has kept."""
         self._begin()
-        for chosen in standing.trials:
-            fixed = self._fixed(json.loads(chosen.params))
-            self._study.enqueue_trial(fixed)
+        for chosen in start.trials:
+            self._study.enqueue_trial(self._stored(json.loads(chosen.params)))
             self._ask(chosen.job)
-        for reached in standing.reached:
-            self._reached(reached)
-        if standing.targets:
-            self._prune({job for job, _ in standing.targets})
+        for reached in start.reached:
+            self._learn(reached)
+        if start.targets:
+            self._prune({job for job, _ in start.targets})
 
-    def note(self, said: Iterable[Said]) -> None:
-        """Learn from what the agent says of its jobs."""
+    def learn(self, said: Iterable[Said]) -> None:
+        """Learn from the messages that the agent sends about its jobs."""
         for each in said:
             if isinstance(each, ReachedSaid):
-                self._reached(each.reached)
+                self._learn(each.reached)
             elif isinstance(each, PhaseSaid):
                 self._prune({job for job, _ in each.targets})
 
-    def _reached(self, reached: Reached) -> None:
+    def _learn(self, reached: Reached) -> None:
         trial = self._trials.get(reached.job)
         if trial is None:
             return
-        state = self._optuna.trial.TrialState
         if reached.metric is None or reached.failed:
             del self._trials[reached.job]
-            self._study.tell(trial, state=state.FAIL)
+            self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
         elif self._phases == 1:
             del self._trials[reached.job]
             self._study.tell(trial, reached.metric)
@@ -109,32 +106,31 @@ class Suggesting:
             trial.report(reached.metric, int(reached.iterations))
 
     def _prune(self, going_on: set[JobId]) -> None:
-        """Trials that do not go on are told to have been pruned, with the last they reported."""
-        started = [job for job in self._trials if job not in going_on]
-        for job in started:
+        """End the trials that are not in the next phase, each with its last report."""
+        for job in [job for job in self._trials if job not in going_on]:
             trial = self._trials.pop(job)
             self._study.tell(trial, state=self._optuna.trial.TrialState.PRUNED)
 
-    def _fixed(self, params: Mapping[str, Value]) -> dict[str, Any]:
+    def _stored(self, params: Mapping[str, Value]) -> dict[str, Any]:
         return {
-            name: _place(self._choices[name], value) if name in self._choices else value
+            name: _index(self._choices[name], value) if name in self._choices else value
             for name, value in params.items()
         }
 
 
-def _place(choice: Choice, value: Value) -> int:
-    """Where a value stands; True and 1 are not the same."""
-    places = [
-        place
-        for place, each in enumerate(choice.values)
+def _index(choice: Choice, value: Value) -> int:
+    """The index of a value; True and 1 are not the same."""
+    matches = (
+        index
+        for index, each in enumerate(choice.values)
         if each == value and isinstance(each, bool) == isinstance(value, bool)
-    ]
-    return places[0] if places else 0
+    )
+    return next(matches, 0)
 
 
 def _distribution(optuna: Any, parameter: Parameter) -> Any:
     if isinstance(parameter, Choice):
-        # By their places: Optuna takes True and 1 for the same.
+        # By index: Optuna takes True and 1 for the same value.
         return optuna.distributions.CategoricalDistribution(list(range(len(parameter.values))))
     if parameter.kind == "int":
         return optuna.distributions.IntDistribution(int(parameter.low), int(parameter.high))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from themis import reporting
-from themis.integrations.optional_bases import based, found, numbers
+from themis.integrations.optional_bases import first_installed, numbers, subclass_of
 
 _NOT_TOLD = ("total_flos",)
 _BOOKKEEPING = ("_runtime", "_per_second")
@@ -40,7 +40,7 @@ class ThemisCallback:
         Raises:
             ImportError: transformers is not installed.
         """
-        made: Self = object.__new__(based(cls, _base))
+        made: Self = object.__new__(subclass_of(cls, _base))
         return made
 
     def __init__(self, every: float = 10.0) -> None:
@@ -165,4 +165,4 @@ def _agreed(args: Any) -> int:
 
 
 def _base() -> type:
-    return found(["transformers"], "TrainerCallback", "transformers")
+    return first_installed(["transformers"], "TrainerCallback", "transformers")

@@ -288,7 +288,7 @@ def test_a_seat_says_which_run_it_is(tmp_path: Path, floor: SeatServer) -> None:
 
 
 def test_a_machine_that_is_gone_is_noticed_soon(floor: SeatServer) -> None:
-    made = seats.connected(floor.address)
+    made = seats.connect(floor.address)
     with made, hello(floor) as other:
         seated(floor)
         (caller,) = floor._callers["3"].values()

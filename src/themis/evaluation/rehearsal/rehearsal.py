@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from themis import __version__
-from themis.agent_host.host import AppRunner
+from themis.agent_host.host import AgentRunner
 from themis.apps.app_file import AppFile, CheckpointRules, StopConditions, StopRule
 from themis.apps.plan import PlannedTrial, SweepPlan
 from themis.core.agent.agent import Agent
@@ -268,7 +268,7 @@ class _Rehearsal:
         await asyncio.sleep(app.arrival - asyncio.get_running_loop().time())
         await service.submit(app.spec, key=name)
 
-        runner = AppRunner(
+        runner = AgentRunner(
             door,
             _written(app),
             _plan(app),

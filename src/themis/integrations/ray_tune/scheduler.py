@@ -20,9 +20,9 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
 from themis.agent_host.own_tuner import ServiceAddress
 from themis.errors import ConfigError, MissingFileError
-from themis.integrations.ray_tune.script_run import OVER, ScriptRun
-from themis.integrations.ray_tune.session import MARK, ScriptSettings, TuneTerms, configured
-from themis.integrations.ray_tune.trial_rules import limit, time_attribute
+from themis.integrations.ray_tune.script_app import MARK, ScriptSettings, TuneTerms, has_service
+from themis.integrations.ray_tune.script_run import ENDED, ScriptRun
+from themis.integrations.ray_tune.trial_rules import iteration_limit, time_attribute
 
 _LOG = logging.getLogger(__name__)
 
@@ -168,7 +168,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc] # Ray's classes are
         assert self._session is not None
         trials = tune_controller.get_trials()
         if tune_controller.search_alg.is_finished() and all(
-            each is last or each.status in OVER for each in trials
+            each is last or each.status in ENDED for each in trials
         ):
             self._session.finish()
 
@@ -178,7 +178,7 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc] # Ray's classes are
         if self._session is not None or self._alone:
             return self._session
         try:
-            if not configured(self._wishes.service[0]):
+            if not has_service(self._wishes.service[0]):
                 raise MissingFileError("service", "THEMIS_SERVER, server= or a token")
             place = ServiceAddress.of(*self._wishes.service)
         except MissingFileError as error:
@@ -199,7 +199,9 @@ class ThemisScheduler(TrialScheduler):  # type: ignore[misc] # Ray's classes are
                 for name, value in resources.items()
                 if name != "GPU" and not name.startswith(MARK)  # of an experiment that goes on
             },
-            iterations=limit(self._wrapped, trial.stopping_criterion, self._wishes.max_iterations),
+            iterations=iteration_limit(
+                self._wrapped, trial.stopping_criterion, self._wishes.max_iterations
+            ),
             metric=self.metric,
             mode=getattr(self._wrapped, "_mode", None) or self._mode or "min",
             experiment=str(trial.storage.experiment_dir_name if trial.storage else "tune"),

@@ -1,7 +1,7 @@
-"""The app that stands for a script: submitted, spoken for in a thread of its own, and ended.
+"""The app that stands for a script: submitted, run by an agent in a thread of its own, and ended.
 
-Whoever tunes is elsewhere. `Follower.park` says which trials want no GPUs, `conclude` that one is
-over; the agent does the rest: bids, starts, stops, retries, as for every app.
+The tuner is elsewhere. `ScriptAgent.park` says which trials want no GPUs, `conclude` that one is
+over; the agent does the rest (bids, starts, stops, retries) as for every app.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from themis.agent_host.own_tuner import OwnTuner, ServiceAddress, to_the_end
+from themis.agent_host.own_tuner import OwnTuner, ServiceAddress, run_agent
 from themis.apps import parse_app
 from themis.core.model import AppId, JobId
 from themis.core.tuners import Trial
@@ -19,19 +19,19 @@ from themis.core.tuners.base import Decision
 from themis.errors import MissingError, StaleAnswerError, ThemisError, UnavailableError
 
 if TYPE_CHECKING:
-    from themis.agent_host.host import AppRunner
+    from themis.agent_host.host import AgentRunner
     from themis.rpc.client import Connection
 
 _LOG = logging.getLogger(__name__)
 
-Params = Callable[[str], Mapping[str, Any]]
+ParamsOf = Callable[[str], Mapping[str, Any]]
 """The parameters of a job, by its name."""
 
 
-class Mirror(OwnTuner):
+class FollowingTuner(OwnTuner):
     """A tuner that decides nothing: it says what was decided elsewhere."""
 
-    def __init__(self, params: Params) -> None:
+    def __init__(self, params: ParamsOf) -> None:
         self._params = params
         self.concluded: set[str] = set()
         self.given_up: set[str] = set()
@@ -53,11 +53,11 @@ class Mirror(OwnTuner):
         return super().reached(job, metric)
 
 
-class Follower:
+class ScriptAgent:
     """One app, from its submission to its end."""
 
     def __init__(
-        self, place: ServiceAddress, app: Mapping[str, Any], key: str, params: Params
+        self, place: ServiceAddress, app: Mapping[str, Any], key: str, params: ParamsOf
     ) -> None:
         """Submit it and begin to speak for it.
 
@@ -72,7 +72,7 @@ class Follower:
             ThemisError: It was refused, or the service does not answer.
         """
         self._place = place
-        self.mirror = Mirror(params)
+        self.mirror = FollowingTuner(params)
         parse_app(dict(app))  # Mistakes are told as such, without a service.
         place.check_role()
         self.app = str(place.client.submit(dict(app), key)["app"])
@@ -81,7 +81,7 @@ class Follower:
         self.over = threading.Event()
         """Nobody speaks for it any more."""
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._runner: AppRunner | None = None
+        self._runner: AgentRunner | None = None
         self._parked: frozenset[JobId] = frozenset()
         self._concluded: dict[JobId, tuple[float, float | None]] = {}
         self._cancelled = False
@@ -123,13 +123,13 @@ class Follower:
             return
         self._cancelled = True
 
-    def _call(self, change: "Callable[[AppRunner], None]") -> None:
+    def _call(self, change: "Callable[[AgentRunner], None]") -> None:
         with self._lock:
             loop, runner = self._loop, self._runner
         if loop is not None and runner is not None and not self.over.is_set():
             loop.call_soon_threadsafe(change, runner)
 
-    def _began(self, runner: "AppRunner") -> None:
+    def _began(self, runner: "AgentRunner") -> None:
         """Another one speaks: it has to know everything before it hears where the app is."""
         with self._lock:
             self._runner, self._loop = runner, asyncio.get_running_loop()
@@ -149,7 +149,7 @@ class Follower:
     async def _speak(self) -> None:
         connection = await self._connected()
         try:
-            await to_the_end(
+            await run_agent(
                 self.mirror, AppId(self.app), connection, self._place.client, began=self._began
             )
         finally:

@@ -20,20 +20,26 @@ from ray.tune.trainable import FunctionTrainable
 from themis.agent_host.own_tuner import ServiceAddress
 from themis.core.model import JobId
 from themis.errors import ConfigError, TunerError
-from themis.integrations.ray_tune.session import MARK, ScriptSettings, TuneTerms, flat, open_session
+from themis.integrations.ray_tune.script_app import (
+    MARK,
+    ScriptSettings,
+    TuneTerms,
+    open_script,
+    plain_values,
+)
 from themis.integrations.ray_tune.trial_rules import (
-    Books,
-    TrialState,
-    decision,
+    TrialBook,
+    TuneTrial,
+    decide,
     gives_back,
-    may_go,
-    must_leave,
+    may_leave,
+    must_pause,
 )
 
 _LOG = logging.getLogger(__name__)
 _SHARE = 0.001
 """How much of its seat's resource each part of a trial takes."""
-OVER = (Trial.TERMINATED, Trial.ERROR)
+ENDED = (Trial.TERMINATED, Trial.ERROR)
 
 
 class ScriptRun:
@@ -47,12 +53,12 @@ class ScriptRun:
         self._counts = counts
         self._asked = {"GPU": float(terms.gpus), **terms.resources}
         self._metric = terms.metric
-        opened = open_session(
+        opened = open_script(
             place, wishes, terms, ray.get_runtime_context().gcs_address, self._params
         )
         self._floor, self._follower = opened.floor, opened.follower
         self._mark = opened.mark
-        self._books = Books(opened.jobs)
+        self._books = TrialBook(opened.jobs)
         self._changes = 0
         self._known: tuple[int, tuple[tuple[str, str], ...]] | None = None
         self._wanted: list[Trial] = []
@@ -83,7 +89,7 @@ class ScriptRun:
             )
         self._check_resources(trial)
         self._trials[entry.job] = trial
-        if trial.status in OVER:  # of an experiment that goes on
+        if trial.status in ENDED:  # of an experiment that goes on
             self.conclude(trial, trial.last_result)
         else:
             trial.update_resources(seated(trial.placement_group_factory, self._resource(entry)))
@@ -98,7 +104,7 @@ class ScriptRun:
             entry.seat, entry.losing = seat.key, False
             trial.max_failures = entry.allowed
         self._floor.report(entry.job, self._iteration(result), self._values(result))
-        return decision(entry, decided, seat, saves=_saves(trial, result))
+        return decide(entry, decided, seat, saves=_saves(trial, result))
 
     def is_only_lost(self, trial: Trial) -> bool:
         """Whether a trial that Tune is about to try again just had no GPUs any more."""
@@ -148,7 +154,7 @@ class ScriptRun:
             if trial.status == Trial.RUNNING:
                 if entry.seat is None and seat is not None:
                     entry.seat = seat.key
-                if must_leave(entry, seat, now) and not (trial.is_saving and seat is not None):
+                if must_pause(entry, seat, now) and not (trial.is_saving and seat is not None):
                     self._take_off(controller, trial, entry)
             elif trial.status == Trial.PENDING:
                 if entry.seat is not None and (seat is None or seat.key != entry.seat):
@@ -161,7 +167,7 @@ class ScriptRun:
             if gives_back(entry, seat, _widest(trial), now):
                 _LOG.warning("%s needs its GPUs on one machine: it asks again later", trial)
             leaving = seat.leaving_since is not None
-            if leaving and may_go(trial.status, seat, now, up=self._is_up(entry)):
+            if leaving and may_leave(trial.status, seat, now, up=self._is_up(entry)):
                 if trial.status == Trial.PENDING:
                     self._expect_loss(trial, entry)
                 self._floor.let_go(job)
@@ -204,15 +210,15 @@ class ScriptRun:
 
     # How
 
-    def _entry(self, trial: Trial) -> TrialState:
+    def _entry(self, trial: Trial) -> TuneTrial:
         return self._books.entries[trial.trial_id]
 
-    def _expect_loss(self, trial: Trial, entry: TrialState) -> None:
+    def _expect_loss(self, trial: Trial, entry: TuneTrial) -> None:
         """What Tune may see of the end of a lease is no failure of the trial."""
         entry.losing = True
         trial.max_failures = entry.allowed
 
-    def _take_off(self, controller: Any, trial: Trial, entry: TrialState) -> None:
+    def _take_off(self, controller: Any, trial: Trial, entry: TuneTrial) -> None:
         """Pause a trial as it is."""
         self._expect_loss(trial, entry)
         entry.by_lease, entry.seat = True, None
@@ -224,7 +230,7 @@ class ScriptRun:
 
     def _params(self, job: str) -> Mapping[str, Any]:
         trial = self._trials.get(job)
-        return {"trial": job} if trial is None else {**flat(trial.config), "trial": job}
+        return {"trial": job} if trial is None else {**plain_values(trial.config), "trial": job}
 
     def _check_resources(self, trial: Trial) -> None:
         """See that a trial fits the seat that its job gets: all of an app ask for the same."""
@@ -234,10 +240,10 @@ class ScriptRun:
                 allowed = f"{self._asked.get(name, 0.0):g}, as of the first trial"
                 raise ConfigError(f"{name} of {trial}", value, allowed)
 
-    def _resource(self, entry: TrialState) -> str:
+    def _resource(self, entry: TuneTrial) -> str:
         return f"{self._mark}{entry.job}"
 
-    def _is_up(self, entry: TrialState) -> bool:
+    def _is_up(self, entry: TuneTrial) -> bool:
         return self._resource(entry) in ray.cluster_resources()
 
     def _iteration(self, result: Mapping[str, Any]) -> float:

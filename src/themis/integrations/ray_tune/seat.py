@@ -101,14 +101,14 @@ class ScriptConnection:
                     yield words
 
 
-def watch_line(connection: socket.socket) -> None:
+def enable_keepalive(connection: socket.socket) -> None:
     """Have the kernel notice when the other machine is gone: by itself it would take two hours."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _WATCHED.items():
         connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-def connected(address: str) -> socket.socket:
+def connect(address: str) -> socket.socket:
     """A connection to the script.
 
     Raises:
@@ -120,7 +120,7 @@ def connected(address: str) -> socket.socket:
         try:
             made = socket.create_connection((host.strip("[]"), int(port)), timeout=5.0)
             made.settimeout(None)
-            watch_line(made)
+            enable_keepalive(made)
             return made
         except OSError:
             if time.monotonic() > until:
@@ -164,7 +164,7 @@ def node_folder() -> Path:
     return Path(root if len(root) <= _LONG else "/tmp") / f"themis-{os.geteuid()}" / mark
 
 
-def keep_private(folder: Path) -> None:
+def make_private(folder: Path) -> None:
     """Make a folder that is ours alone: Ray opens its own to everybody, and others know its name.
 
     Raises:
@@ -227,11 +227,11 @@ def main() -> int:
     gpus = len([gpu for gpu in environ.get("THEMIS_GPUS", "").split(",") if gpu])
     folder = node_folder()
     try:
-        keep_private(folder.parent)
+        make_private(folder.parent)
     except OSError as error:
         print(f"no place for a Ray node: {error}", flush=True)
         return 1
-    line = ScriptConnection(connected(options.driver))
+    line = ScriptConnection(connect(options.driver))
     shutil.rmtree(folder, ignore_errors=True)
     offered = {**json.loads(options.node), f"{options.mark}{options.trial}": 1}
     command = node_command(options.ray, offered, gpus, str(folder), options.trial)

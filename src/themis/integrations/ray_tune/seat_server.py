@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from themis.integrations.ray_tune.seat import watch_line
+from themis.integrations.ray_tune.seat import enable_keepalive
 
 _LOG = logging.getLogger(__name__)
 _MOST_LINE = 4096
@@ -157,7 +157,7 @@ class SeatServer:
             contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError),
         ):
             connection.settimeout(_HELLO)
-            watch_line(connection)
+            enable_keepalive(connection)
             with connection.makefile("rb") as lines:
                 trial, caller = self._welcome(connection, lines.readline(_MOST_LINE))
                 connection.settimeout(None)

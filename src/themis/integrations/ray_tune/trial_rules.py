@@ -27,7 +27,7 @@ AWAY = 30.0
 
 
 @dataclass(slots=True)
-class TrialState:
+class TuneTrial:
     """One trial."""
 
     job: str
@@ -50,19 +50,19 @@ class TrialState:
         return self.failures if self.failures < 0 else self.failures + self.lost + self.losing
 
 
-class Books:
+class TrialBook:
     """All trials of a script."""
 
     def __init__(self, jobs: Sequence[str]) -> None:
         self._free = list(reversed(jobs))
         self.jobs = frozenset(jobs)
-        self.entries: dict[str, TrialState] = {}
+        self.entries: dict[str, TuneTrial] = {}
 
-    def add(self, trial: str, failures: int = 0) -> TrialState | None:
+    def add(self, trial: str, failures: int = 0) -> TuneTrial | None:
         """A trial that is new; None if the app has no job for it."""
         if not self._free:
             return None
-        entry = self.entries[trial] = TrialState(self._free.pop(), failures=failures)
+        entry = self.entries[trial] = TuneTrial(self._free.pop(), failures=failures)
         return entry
 
     def parked(self, wanted: Iterable[str], now: float) -> frozenset[str]:
@@ -76,7 +76,7 @@ class Books:
         return frozenset(self._free)
 
 
-def decision(entry: TrialState, decided: str, seat: LeasedSeat | None, *, saves: bool) -> str:
+def decide(entry: TuneTrial, decided: str, seat: LeasedSeat | None, *, saves: bool) -> str:
     """What becomes of a trial that has reported.
 
     Args:
@@ -93,7 +93,7 @@ def decision(entry: TrialState, decided: str, seat: LeasedSeat | None, *, saves:
     return decided
 
 
-def must_leave(entry: TrialState, seat: LeasedSeat | None, now: float) -> bool:
+def must_pause(entry: TuneTrial, seat: LeasedSeat | None, now: float) -> bool:
     """Whether a trial that runs has to be paused at once, saved or not."""
     if seat is None or seat.key != entry.seat:
         return entry.seat is not None
@@ -101,7 +101,7 @@ def must_leave(entry: TrialState, seat: LeasedSeat | None, now: float) -> bool:
     return since is not None and now - since >= FORCE_AFTER * seat.grace
 
 
-def may_go(status: str, seat: LeasedSeat, now: float, *, up: bool) -> bool:
+def may_leave(status: str, seat: LeasedSeat, now: float, *, up: bool) -> bool:
     """Whether a seat that was told to go is not needed any more.
 
     Args:
@@ -117,7 +117,7 @@ def may_go(status: str, seat: LeasedSeat, now: float, *, up: bool) -> bool:
     return True
 
 
-def gives_back(entry: TrialState, seat: LeasedSeat, wide: float, now: float) -> bool:
+def gives_back(entry: TuneTrial, seat: LeasedSeat, wide: float, now: float) -> bool:
     """Whether GPUs are of no use, because the trial needs more of them on one machine.
 
     Args:
@@ -132,7 +132,7 @@ def gives_back(entry: TrialState, seat: LeasedSeat, wide: float, now: float) -> 
     return True
 
 
-def limit(wrapped: object, criteria: object, given: int | None) -> int:
+def iteration_limit(wrapped: object, criteria: object, given: int | None) -> int:
     """The iterations that a trial has at most; 0 if nobody says.
 
     Args:

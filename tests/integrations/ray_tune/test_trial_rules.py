@@ -10,13 +10,13 @@ from themis.integrations.ray_tune.trial_rules import (
     PAUSED,
     PENDING,
     RUNNING,
-    Books,
-    TrialState,
-    decision,
+    TrialBook,
+    TuneTrial,
+    decide,
     gives_back,
-    limit,
-    may_go,
-    must_leave,
+    iteration_limit,
+    may_leave,
+    must_pause,
 )
 
 STAYS = LeasedSeat(key=7, world=1, gpus=1, widest=1, grace=10.0)
@@ -24,7 +24,7 @@ LEAVES = LeasedSeat(key=7, world=1, gpus=1, widest=1, grace=10.0, leaving_since=
 
 
 def test_each_trial_has_a_job_of_its_own_until_there_are_no_more() -> None:
-    books = Books(["0", "1"])
+    books = TrialBook(["0", "1"])
     first, second = books.add("a"), books.add("b")
     assert first is not None
     assert second is not None
@@ -33,7 +33,7 @@ def test_each_trial_has_a_job_of_its_own_until_there_are_no_more() -> None:
 
 
 def test_jobs_want_gpus_only_for_trials_that_should_run() -> None:
-    books = Books(["0", "1", "2"])
+    books = TrialBook(["0", "1", "2"])
     books.add("a")
     books.add("b")
     assert books.parked(["b"], 0.0) == {"0", "2"}
@@ -43,7 +43,7 @@ def test_jobs_want_gpus_only_for_trials_that_should_run() -> None:
 
 
 def test_a_trial_whose_gpus_are_on_the_wrong_machines_gives_them_back_for_a_while() -> None:
-    books = Books(["0"])
+    books = TrialBook(["0"])
     entry = books.add("a")
     assert entry is not None
     apart = LeasedSeat(key=7, world=2, gpus=2, widest=1, grace=10.0)
@@ -56,57 +56,57 @@ def test_a_trial_whose_gpus_are_on_the_wrong_machines_gives_them_back_for_a_whil
 
 
 def test_a_trial_goes_on_while_its_lease_does() -> None:
-    entry = TrialState("0")
-    assert decision(entry, CONTINUE, STAYS, saves=True) == CONTINUE
+    entry = TuneTrial("0")
+    assert decide(entry, CONTINUE, STAYS, saves=True) == CONTINUE
     assert not entry.by_lease
 
 
 def test_a_trial_is_paused_where_it_has_saved_once_its_gpus_go() -> None:
-    entry = TrialState("0")
-    assert decision(entry, CONTINUE, LEAVES, saves=False) == CONTINUE
-    assert decision(entry, CONTINUE, LEAVES, saves=True) == PAUSE
+    entry = TuneTrial("0")
+    assert decide(entry, CONTINUE, LEAVES, saves=False) == CONTINUE
+    assert decide(entry, CONTINUE, LEAVES, saves=True) == PAUSE
     assert entry.by_lease
 
 
 @pytest.mark.parametrize("decided", ["STOP", "NOOP", PAUSE])
 def test_what_the_wrapped_scheduler_decides_stays(decided: str) -> None:
-    entry = TrialState("0", by_lease=True)
-    assert decision(entry, decided, LEAVES, saves=True) == decided
+    entry = TuneTrial("0", by_lease=True)
+    assert decide(entry, decided, LEAVES, saves=True) == decided
     # One that it paused waits for it, and not for GPUs.
     assert entry.by_lease is (decided != PAUSE)
 
 
 def test_a_trial_that_does_not_report_is_paused_before_its_grace_is_over() -> None:
-    entry = TrialState("0", seat=7)
-    assert not must_leave(entry, STAYS, 1000.0)
-    assert not must_leave(entry, LEAVES, 104.0)
-    assert must_leave(entry, LEAVES, 105.0)
+    entry = TuneTrial("0", seat=7)
+    assert not must_pause(entry, STAYS, 1000.0)
+    assert not must_pause(entry, LEAVES, 104.0)
+    assert must_pause(entry, LEAVES, 105.0)
 
 
 def test_a_trial_whose_seat_is_gone_or_another_is_paused_at_once() -> None:
-    assert must_leave(TrialState("0", seat=7), None, 0.0)
-    assert must_leave(TrialState("0", seat=6), STAYS, 0.0)
-    assert not must_leave(TrialState("0"), None, 0.0), "it was never seen on one"
+    assert must_pause(TuneTrial("0", seat=7), None, 0.0)
+    assert must_pause(TuneTrial("0", seat=6), STAYS, 0.0)
+    assert not must_pause(TuneTrial("0"), None, 0.0), "it was never seen on one"
 
 
 def test_a_seat_goes_when_its_trial_is_not_there() -> None:
-    assert not may_go(PAUSED, STAYS, 0.0, up=True), "nobody asked it to"
-    assert may_go(PAUSED, LEAVES, 100.0, up=True)
-    assert not may_go(RUNNING, LEAVES, 1000.0, up=True)
+    assert not may_leave(PAUSED, STAYS, 0.0, up=True), "nobody asked it to"
+    assert may_leave(PAUSED, LEAVES, 100.0, up=True)
+    assert not may_leave(RUNNING, LEAVES, 1000.0, up=True)
     # One that is being started there is waited for, but not into the kill.
-    assert not may_go(PENDING, LEAVES, 107.0, up=True)
-    assert may_go(PENDING, LEAVES, 108.0, up=True)
-    assert may_go(PENDING, LEAVES, 100.0, up=False)
+    assert not may_leave(PENDING, LEAVES, 107.0, up=True)
+    assert may_leave(PENDING, LEAVES, 108.0, up=True)
+    assert may_leave(PENDING, LEAVES, 100.0, up=False)
 
 
 def test_ends_of_leases_are_no_failures_of_a_trial() -> None:
-    entry = TrialState("0", failures=1)
+    entry = TuneTrial("0", failures=1)
     assert entry.allowed == 1
     entry.losing = True
     assert entry.allowed == 2
     entry.losing, entry.lost = False, 3
     assert entry.allowed == 4
-    assert TrialState("0", failures=-1, lost=3).allowed == -1
+    assert TuneTrial("0", failures=-1, lost=3).allowed == -1
 
 
 class Asha:
@@ -128,4 +128,4 @@ class Asha:
 def test_how_far_trials_train(
     wrapped: object, criteria: object, given: int | None, found: int
 ) -> None:
-    assert limit(wrapped, criteria, given) == found
+    assert iteration_limit(wrapped, criteria, given) == found

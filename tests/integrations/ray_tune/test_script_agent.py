@@ -18,7 +18,7 @@ from themis.errors import (
     UnavailableError,
     UnknownAppError,
 )
-from themis.integrations.ray_tune.script_agent import Follower, Mirror
+from themis.integrations.ray_tune.script_agent import FollowingTuner, ScriptAgent
 from themis.protocol.agent_messages import (
     AgentStart,
     EndSaid,
@@ -56,7 +56,7 @@ class Played:
         self.written = parse_app(APP | change)
         self.plan = plan_app(self.written, AppId("tuned"), OwnerId("ann"), seed=1)
         self.at = 0.0
-        self.mirror = Mirror(lambda job: {"trial": job, "lr": 0.1})
+        self.mirror = FollowingTuner(lambda job: {"trial": job, "lr": 0.1})
         self.session = self.make()
         self.runs: dict[JobId, RunSaid] = {}
         self.stopped: list[str] = []
@@ -237,9 +237,9 @@ class Desk:
         raise DeniedError("tenant ann", "`agent poll` is not for you")  # as its door for agents
 
 
-def followed(desk: Desk) -> Follower:
+def followed(desk: Desk) -> ScriptAgent:
     client = cast("Client", desk)
-    return Follower(ServiceAddress(client, Secret("hush"), None, None), APP, "key", lambda _: {})
+    return ScriptAgent(ServiceAddress(client, Secret("hush"), None, None), APP, "key", lambda _: {})
 
 
 @pytest.mark.parametrize("role", ["admin", "viewer", "node"])

@@ -10,14 +10,14 @@ from themis.apps import parse_app, plan_app
 from themis.apps.app_file import Goal, Minder
 from themis.apps.program import argv_of
 from themis.core.model import AppId, OwnerId
-from themis.integrations.ray_tune.session import (
+from themis.integrations.ray_tune.script_app import (
     ScriptSettings,
     TuneTerms,
     app_keys,
     app_name,
-    configured,
-    flat,
+    has_service,
     node_environment,
+    plain_values,
 )
 
 TERMS = TuneTerms(
@@ -85,7 +85,7 @@ def test_names_of_experiments_become_names_of_apps(text: str, name: str) -> None
 
 
 def test_only_plain_values_are_shown() -> None:
-    assert flat({"a": 1, "b": {"c": "x", "d": [1]}, "e": None}) == {"a": 1, "b.c": "x"}
+    assert plain_values({"a": 1, "b": {"c": "x", "d": [1]}, "e": None}) == {"a": 1, "b.c": "x"}
 
 
 def test_nodes_get_rays_settings_and_its_token(
@@ -126,7 +126,7 @@ def test_without_a_server_or_a_token_nothing_is_configured(
 ) -> None:
     monkeypatch.delenv("THEMIS_SERVER", raising=False)
     monkeypatch.setenv("THEMIS_TOKEN_FILE", str(tmp_path / "none"))
-    assert not configured(None)
-    assert configured("http://10.0.0.1:7421")
+    assert not has_service(None)
+    assert has_service("http://10.0.0.1:7421")
     (tmp_path / "none").write_text("x")
-    assert configured(None)
+    assert has_service(None)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from themis.agent_host.own_tuner import ServiceAddress
 from themis.apps.app_file import TUNE_SEAT
-from themis.integrations.ray_tune.script_agent import Follower, Params
+from themis.integrations.ray_tune.script_agent import ParamsOf, ScriptAgent
 from themis.integrations.ray_tune.seat import OPTIONS_VARIABLE, SECRET_VARIABLE
 from themis.integrations.ray_tune.seat_server import SeatServer
 from themis.security.token_files import token_places
@@ -63,17 +63,17 @@ class TuneTerms:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedScript:
     """An app under way."""
 
     floor: SeatServer
-    follower: Follower
+    follower: ScriptAgent
     jobs: Sequence[str]
     mark: str
     """How the resource begins that only the seat of a trial has; the trial's job follows."""
 
 
-def configured(server: str | None) -> bool:
+def has_service(server: str | None) -> bool:
     """Whether this user has a service at all."""
     environ = os.environ
     if server or environ.get("THEMIS_SERVER"):
@@ -81,9 +81,9 @@ def configured(server: str | None) -> bool:
     return any(path.is_file() for path in token_places(environ, root=os.geteuid() == 0))
 
 
-def open_session(
-    place: ServiceAddress, wishes: ScriptSettings, terms: TuneTerms, address: str, params: Params
-) -> Opened:
+def open_script(
+    place: ServiceAddress, wishes: ScriptSettings, terms: TuneTerms, address: str, params: ParamsOf
+) -> OpenedScript:
     """Submit the app of a script.
 
     Args:
@@ -101,12 +101,14 @@ def open_session(
         mark = f"{MARK}{secrets.token_hex(4)}-"
         app = app_keys(wishes, terms, address, floor.address, mark)
         app["env"] = {**node_environment(), SECRET_VARIABLE: floor.secret, **app["env"]}
-        follower = Follower(place, app, f"tune {secrets.token_hex(8)}", params)
+        follower = ScriptAgent(place, app, f"tune {secrets.token_hex(8)}", params)
     except BaseException:
         floor.close()
         raise
     width = len(str(terms.trials - 1))
-    return Opened(floor, follower, [f"{index:0{width}d}" for index in range(terms.trials)], mark)
+    return OpenedScript(
+        floor, follower, [f"{index:0{width}d}" for index in range(terms.trials)], mark
+    )
 
 
 def app_keys(
@@ -184,7 +186,7 @@ def app_name(text: str) -> str:
 
 def parameters_of(config: Mapping[str, Any]) -> dict[str, list[Any]]:
     """The parameters that are shown: those of a trial that are plain values."""
-    names = [name for name in flat(config) if _NAME.match(name) and name != "trial"]
+    names = [name for name in plain_values(config) if _NAME.match(name) and name != "trial"]
     return {name: ["-"] for name in names[:_MOST_PARAMETERS]}
 
 
@@ -193,12 +195,14 @@ def _braced(resources: Mapping[str, float]) -> str:
     return json.dumps(dict(resources)).replace("{", "{{").replace("}", "}}")
 
 
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, str | int | float | bool]:
+def plain_values(
+    config: Mapping[str, Any], prefix: str = ""
+) -> dict[str, str | int | float | bool]:
     """The plain values of a configuration, with their whole names."""
     found: dict[str, str | int | float | bool] = {}
     for name, value in config.items():
         if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{name}.")
+            found |= plain_values(value, f"{prefix}{name}.")
         elif isinstance(value, str | int | float):
             found[f"{prefix}{name}"] = value
     return found
