@@ -53,7 +53,7 @@ def crowd(live: Live, apps: int, segments: int) -> None:
         service = live.desk.service
         for number in range(apps):
             spec = simple_app(f"app-{number:04}", gpus=2, jobs=4, owner=f"team-{number % 9}")
-            service.apply(ev.AppArrived(service.now(), spec))
+            service.loop.apply(ev.AppArrived(service.now(), spec))
         for item in large_run(apps, segments).held:
             owner = OwnerId(f"team-{int(item.app[4:]) % 9}")
             service.past.add(item, owner)
@@ -73,7 +73,7 @@ def changes(live: Live, tab: Tab, what: str, apps: int, times: int) -> list[floa
 
         async def happen(name: str = name) -> float:
             begun = time.time()
-            live.desk.service.apply(
+            live.desk.service.loop.apply(
                 ev.AppArrived(live.desk.service.now(), simple_app(name, owner="team-1"))
             )
             return begun
@@ -91,7 +91,7 @@ def cancel(live: Live, what: str, times: int) -> None:
         service = live.desk.service
         for number in range(times):
             app = AppId(f"fresh-{what}-{number}")
-            service.apply(ev.AppEnded(service.now(), app, "cancelled"))
+            service.loop.apply(ev.AppEnded(service.now(), app, "cancelled"))
 
     live.do(work())
 

@@ -30,7 +30,6 @@ from themis.core.arbiter.commands import RecordRound, Refuse
 from themis.core.arbiter.events import AppArrived, MachineJoined
 from themis.core.arbiter.records import RoundRecord
 from themis.core.model import AppSpec, Machine
-from themis.core.policies import policy
 from themis.protocol.agent_messages import AgentStart, LeaseNews, RunSaid
 from themis.protocol.node_messages import Program
 from themis.recording.tags import TAG, TAG_OF
@@ -40,6 +39,7 @@ from themis.security.token_store import StoredTokens
 from themis.security.tokens import Role, create_token
 from themis.service.persistence.log_entries import body_of, commands_in
 from themis.service.persistence.recovery import CLUSTER, recover
+from themis.service.persistence.start_parameters import StartParameters
 from themis.service.persistence.store import Batch, LogEntry, open_store
 
 OWN = 50
@@ -95,24 +95,24 @@ class Lab:
         """
         settings = Settings(**self.settings)  # type: ignore[arg-type]  # checked where it is made
         with closing(open_store(self.url)) as store:
-            rule = policy(self.rule, **self.options)
-            memory = recover(store, rule, settings, themis.__version__, seed=1)
-            store.commit(Batch(kept=dict(memory.kept)))
+            parameters = StartParameters(self.rule, self.options, settings)
+            state = recover(store, parameters, themis.__version__, seed=1)
+            store.commit(Batch(kept=state.new_rows))
             for machine in machines(nodes, gpus):
-                memory.steward.arbiter.handle(MachineJoined(memory.clock.now(), machine))
+                state.steward.arbiter.handle(MachineJoined(state.clock.now(), machine))
             if not apps:
-                parts, leases, ended = memory.changed()
-                entry = LogEntry(memory.clock.now(), "MachineJoined", body_of((), ()), parts)
+                parts, leases, ended = state.changed()
+                entry = LogEntry(state.clock.now(), "MachineJoined", body_of((), ()), parts)
                 store.commit(Batch((entry,), leases, ended))
             for first in range(0, len(apps), 500):
                 entries = []
                 for app in apps[first : first + 500]:
-                    event = AppArrived(memory.clock.now(), app)
-                    outcome = memory.steward.handle(event)
+                    event = AppArrived(state.clock.now(), app)
+                    outcome = state.steward.handle(event)
                     assert not any(isinstance(item, Refuse) for item in outcome.commands)
                     body = body_of(outcome.changes.events, ())
                     entries.append(LogEntry(event.at, "AppArrived", body))
-                parts, leases, ended = memory.changed()
+                parts, leases, ended = state.changed()
                 last = entries.pop()
                 entries.append(LogEntry(last.at, last.kind, last.body, parts))
                 store.commit(Batch(tuple(entries), leases, ended))

@@ -162,9 +162,9 @@ def at_the_door(folder: Path, work: Callable[[World], Awaitable[None]]) -> None:
         async with open_world(folder) as world:
             slots = (SlotReport(0, 0, SlotState.EMPTY),)
             report = NodeReport("m0", 1, 1, 0, 0, slots, (), Machine("m0", "r0", (1,)))
-            orders = await world.service.report(report)
+            orders = await world.service.nodes.report(report)
             again = replace(report, number=2, epoch=orders.epoch, revision=orders.revision)
-            joining = asyncio.create_task(world.service.report(again))
+            joining = asyncio.create_task(world.service.nodes.report(again))
             await until(lambda: world.service.steward.arbiter.world.topology.machines)
             await work(world)
             joining.cancel()
@@ -175,7 +175,7 @@ def at_the_door(folder: Path, work: Callable[[World], Awaitable[None]]) -> None:
 
 async def submitted(world: World, **more: Any) -> AppId:
     app = parse_app({**APP, "tuner": "own", **more})
-    return await world.service.submit_file(app, OwnerId("ann"), "key", 0)
+    return await world.service.submissions.submit_file(app, OwnerId("ann"), "key", 0)
 
 
 async def spoken_for(world: World, app: AppId, tuner: OwnTuner, desk: Desk | None = None) -> None:
@@ -192,7 +192,7 @@ def test_an_app_file_that_was_changed_since_is_noticed(
     async def work(world: World) -> None:
         written = parse_app({**APP, "tuner": "own"})
         app = await submitted(world)
-        await world.service.carry_out(ev.AppEnded(world.service.now(), app, "cancelled"))
+        await world.service.loop.carry_out(ev.AppEnded(world.service.now(), app, "cancelled"))
         for given, warnings in ((written, 0), (replace(written, retries=9), 1)):
             connection = world.connection(Role.TENANT, "ann")
             desk = Desk()
@@ -215,13 +215,13 @@ class Watching(OwnTuner):
 def test_apps_with_a_tuner_of_their_own_get_no_agent_of_the_service(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         await submitted(world)
-        assert world.service.hosting.hosting() == set()
+        assert world.service.files.hosting() == set()
         await world.stop()
         await world.start()
-        assert world.service.hosting.hosting() == set(), "it is remembered"
+        assert world.service.files.hosting() == set(), "it is remembered"
         other = parse_app(APP)
-        name = await world.service.submit_file(other, OwnerId("ann"), "other", 0)
-        listed = await world.service.hosting.list(OwnerId("ann"), 0)
+        name = await world.service.submissions.submit_file(other, OwnerId("ann"), "other", 0)
+        listed = await world.service.files.hosted_by(OwnerId("ann"), 0)
         assert listed.apps == (name,)
 
     at_the_door(tmp_path, work)
@@ -240,7 +240,7 @@ def test_a_tuner_speaks_until_the_app_is_over_through_a_restart_of_the_service(
         await world.start()
         await until(lambda: tuner.entered == 2)
         now = world.service.now()
-        await world.service.carry_out(ev.AppEnded(now, app, "cancelled"))
+        await world.service.loop.carry_out(ev.AppEnded(now, app, "cancelled"))
         await speaking
 
     at_the_door(tmp_path, work)
@@ -276,7 +276,7 @@ def test_an_app_that_is_unknown_is_an_error_and_one_that_is_over_is_not(tmp_path
         with pytest.raises(DeniedError):
             await spoken_for(world, AppId("nobody"), OwnTuner())
         app = await submitted(world)
-        await world.service.carry_out(ev.AppEnded(world.service.now(), app, "cancelled"))
+        await world.service.loop.carry_out(ev.AppEnded(world.service.now(), app, "cancelled"))
         await spoken_for(world, app, OwnTuner())
         desk = Desk()
         desk.over[app] = "cancelled"

@@ -313,7 +313,7 @@ class Agent:
 
 async def submit(stage: Stage, name: str, jobs: int) -> Agent:
     spec = simple_app(name, gpus=1, jobs=jobs, iterations=10**6, seconds=1.0, owner="ann")
-    await stage.world.service.submit(spec, name)
+    await stage.world.service.submissions.submit(spec, name)
     agent = Agent(stage, spec.id, [job.id for job in spec.jobs])
     agent.start()
     return agent

@@ -188,7 +188,7 @@ def test_lines_of_a_round_have_its_number_and_those_of_the_clock_no_request(
         async with desk_of(tmp_path) as desk:
             answer = await desk.submit("ann", "sweep", "ann")
             async with asyncio.timeout(30):
-                while not desk.service.book.numbers():
+                while not desk.service.rounds.numbers():
                     await asyncio.sleep(0.01)
             return str(answer.headers[HEADER])
 

@@ -171,19 +171,19 @@ def test_what_went_wrong_is_said_once_where_the_agent_runs(
 
 
 def test_last_lines_of_many_runs_come_in_several_answers() -> None:
-    desk = AgentOutbox(APP, 1, 0.0)
-    desk.take(AgentReport(APP, "s", 1, 0, 0), 0.0, 1)
-    desk.stand(AgentStart(simple_app("sweep", gpus=1, jobs=1), Topology(()), (), (), 0, ()))
+    outbox = AgentOutbox(APP, 1, 0.0)
+    outbox.receive(AgentReport(APP, "s", 1, 0, 0), 0.0, 1)
+    outbox.start(AgentStart(simple_app("sweep", gpus=1, jobs=1), Topology(()), (), (), 0, ()))
     for run in range(900):
-        desk.put(RunNews(run, JobId("j0"), (), f"s-{run}", RunState.EXITED, 1, log="é" * 4096))
+        outbox.put(RunNews(run, JobId("j0"), (), f"s-{run}", RunState.EXITED, 1, log="é" * 4096))
     heard, number = 0, 1
     while heard < 901:
-        news = desk.news(0.0)
+        news = outbox.news(0.0)
         assert news.items, "there is always something, else it would be asked for at once again"
         assert len(to_bytes(news)) < NODE_BYTES / 4
         heard = news.first + len(news.items) - 1
         number += 1
-        desk.take(AgentReport(APP, "s", number, 1, heard), 0.0, 1)
+        outbox.receive(AgentReport(APP, "s", number, 1, heard), 0.0, 1)
 
 
 def test_a_long_app_file_and_long_parameters_travel() -> None:

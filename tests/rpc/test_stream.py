@@ -43,7 +43,7 @@ def at_the_door(folder: Path, **settings: Any) -> Callable[[Any], None]:
         async def inside() -> None:
             async with asyncio.timeout(60), open_world(folder, **wanted) as world:
                 await _join(world.service)
-                await world.service.submit(simple_app("sweep", owner="ann"), "key")
+                await world.service.submissions.submit(simple_app("sweep", owner="ann"), "key")
                 await work(world)
 
         asyncio.run(inside())
@@ -54,8 +54,8 @@ def at_the_door(folder: Path, **settings: Any) -> Callable[[Any], None]:
 async def _join(service: Service) -> None:
     """Have a machine."""
     here = replace(report_of(1), node="m9", machine=Machine("m9", "r0", (1,)))
-    first = await service.report(here)
-    await service.report(replace(here, number=2, epoch=first.epoch))
+    first = await service.nodes.report(here)
+    await service.nodes.report(replace(here, number=2, epoch=first.epoch))
 
 
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -366,7 +366,7 @@ def test_a_door_that_closes_lets_a_stream_finish_its_answer_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(world: World) -> None:
-        node, report = world.node("m0"), world.service.report
+        node, report = world.node("m0"), world.service.nodes.report
         closing: list[asyncio.Task[None]] = []
 
         async def meanwhile(said: NodeReport) -> Orders:
@@ -376,7 +376,7 @@ def test_a_door_that_closes_lets_a_stream_finish_its_answer_and_no_more(
                 await asyncio.sleep(0)
             return answer
 
-        monkeypatch.setattr(world.service, "report", meanwhile)
+        monkeypatch.setattr(world.service.nodes, "report", meanwhile)
         async with asyncio.timeout(30):
             assert (await node.report(report_of(1))).epoch
             await closing[0]

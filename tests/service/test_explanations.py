@@ -30,7 +30,7 @@ def test_an_app_is_explained_from_its_arrival_to_its_end(tmp_path: Path) -> None
             assert (await why(desk, "sweep"))[0] == "HELD_BY_ADMIN"
             await desk.call("root", "POST", "/v1/apps/sweep/release")
             lost = ev.AppSuspended(desk.service.now(), AppId("sweep"), Reason.AGENT_UNREACHABLE)
-            desk.service.apply(lost)
+            desk.service.loop.apply(lost)
             reason, said = await why(desk, "sweep")
             assert reason == "AGENT_UNREACHABLE"
             assert "last heard" in said

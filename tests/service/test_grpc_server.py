@@ -99,12 +99,12 @@ def at_the_door(folder: Path, **settings: Any) -> Callable[[Any], None]:
     def run(work: Callable[[World], Coroutine[Any, Any, None]]) -> None:
         async def inside() -> None:
             async with asyncio.timeout(60), open_world(folder, **wanted) as world:
-                first = await world.service.report(report_of("m9"))
+                first = await world.service.nodes.report(report_of("m9"))
                 # Not waited for: it is taken in at once, and answered after a heartbeat.
-                second = world.service.report(replace(report_of("m9", 2), epoch=first.epoch))
+                second = world.service.nodes.report(replace(report_of("m9", 2), epoch=first.epoch))
                 joining = asyncio.create_task(second)
                 await until(lambda: world.service.steward.arbiter.world.topology.machines)
-                await world.service.submit(simple_app("sweep", owner="ann"), "key")
+                await world.service.submissions.submit(simple_app("sweep", owner="ann"), "key")
                 await work(world)
                 joining.cancel()
 
@@ -279,7 +279,7 @@ def test_who_is_refused_is_in_the_audit_and_in_the_log_once(
             for _ in range(3):
                 with pytest.raises(error):
                     await node.report(report_of("m0"))
-        await world.service.settled()
+        await world.service.queue.settled()
         number = copied.read_text().split("_")[1]
         rows = [row for _, row in world.service.store.audit() if row.outcome == "denied"]
         assert [(row.who, row.verb, row.target) for row in rows] == [
@@ -292,7 +292,7 @@ def test_who_is_refused_is_in_the_audit_and_in_the_log_once(
         assert told[0].startswith("node report from 127.0.0.1 is refused: node m0: the certificate")
         assert "x" * 43 not in "".join(told) + str(rows)
         await world.server.close(0.0)
-        await world.service.settled()
+        await world.service.queue.settled()
         rows = [row for _, row in world.service.store.audit() if "2 more" in row.detail]
         assert len(rows) == 2
 
@@ -546,13 +546,13 @@ def test_connections_that_say_nothing_or_nonsense_keep_nobody_else_out(tmp_path:
 
 
 def test_of_many_topologies_an_agent_hears_the_last(tmp_path: Path) -> None:
-    desk = AgentOutbox(SWEEP, 1, 0.0)
-    desk.take(says(), 0.0, 1)
-    desk.stand(AgentStart(simple_app("sweep"), Topology(()), (), (), 0, ()))
-    desk.put(OverNews("no"))
+    outbox = AgentOutbox(SWEEP, 1, 0.0)
+    outbox.receive(says(), 0.0, 1)
+    outbox.start(AgentStart(simple_app("sweep"), Topology(()), (), (), 0, ()))
+    outbox.put(OverNews("no"))
     for count in range(3):
-        desk.put(TopologyNews(Topology((Machine(f"m{count}", "r0", (1,)),))))
-    news = desk.news(1.0)
+        outbox.put(TopologyNews(Topology((Machine(f"m{count}", "r0", (1,)),))))
+    news = outbox.news(1.0)
     assert len(news.items) == 5
     told = [item.topology for item in news.items if isinstance(item, TopologyNews)]
     assert told == [Topology((Machine("m2", "r0", (1,)),))]
@@ -751,7 +751,7 @@ def test_nothing_that_is_sent_is_our_fault(
         assert not [text for text in weather if not text.startswith(_EXPECTED)]
         # Only apps that were submitted as files have a sheet, and there is none here.
         assert taken or rpc is SHEET, "nothing got past the first door"
-        assert not world.service.writer.failed.done()
+        assert not world.service.queue.failed.done()
 
     door = GrpcSettings(limits=CallerLimits(requests=1e6, burst=1e6))
     at_the_door(tmp_path, door=door)(work)
@@ -786,18 +786,18 @@ def test_points_that_come_again_after_a_restart_are_heard_once() -> None:
 
 
 def test_an_answer_has_a_bounded_number_of_points() -> None:
-    desk = AgentOutbox(SWEEP, 1, 0.0)
-    desk.take(AgentReport(SWEEP, "s", 1, 0, 0), 0.0, 1)
+    outbox = AgentOutbox(SWEEP, 1, 0.0)
+    outbox.receive(AgentReport(SWEEP, "s", 1, 0, 0), 0.0, 1)
     spec = simple_app("sweep", gpus=1, jobs=1)
-    desk.stand(AgentStart(spec, Topology(()), (), (), 0, ()))
+    outbox.start(AgentStart(spec, Topology(()), (), (), 0, ()))
     values = tuple((f"v{n}", 0.0) for n in range(8))
     for run in range(600):
-        desk.put(PointsNews(run, JobId("j0"), 1, (Point(1.0, None, values),) * 32))
+        outbox.put(PointsNews(run, JobId("j0"), 1, (Point(1.0, None, values),) * 32))
     heard, number = 0, 1
     while heard < 601:
-        news = desk.news(0.0)
+        news = outbox.news(0.0)
         assert len(news.items) <= 1 + MOST_VALUES // 256
         heard = news.first + len(news.items) - 1
         number += 1
-        desk.take(AgentReport(SWEEP, "s", number, 1, heard), 0.0, 1)
-    assert len(desk.heard_points()) == 600
+        outbox.receive(AgentReport(SWEEP, "s", number, 1, heard), 0.0, 1)
+    assert len(outbox.acknowledged_points()) == 600

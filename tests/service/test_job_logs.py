@@ -10,17 +10,18 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.support.grpc_service import QUICK, World, open_world, until
 from tests.support.http_service import desk_of
 from tests.support.scripted_world import simple_app
+from tests.support.subscribers import give
 from themis.agent_host.session_client import SessionClient
 from themis.core.model import AppId, JobId, OwnerId
 from themis.core.steward.commands import DurableChanges, Outcome
-from themis.core.steward.events import LogsWanted, StewardEvent
+from themis.core.steward.events import LogsWanted, ReportCame, StewardEvent
 from themis.core.steward.steward import Steward
 from themis.engines.attempt.layout import EngineLimits
 from themis.engines.host.accounts import Owners
@@ -37,8 +38,9 @@ from themis.protocol.agent_messages import (
     RunSaid,
     StopSaid,
 )
-from themis.protocol.node_messages import LogPart, LogWanted, Program
+from themis.protocol.node_messages import LogPart, LogWanted, NodeReport, Program
 from themis.service import log_requests
+from themis.service.steward_loop import StewardLoop
 
 ANN, SWEEP, J0 = OwnerId("ann"), AppId("sweep"), JobId("j0")
 LONG = replace(QUICK, lease=120.0)
@@ -161,7 +163,7 @@ async def on_stage(folder: Path, place: Path, **limits: Any) -> AsyncIterator[St
             try:
                 await until(lambda: world.service.steward.arbiter.world.topology.machines)
                 spec = simple_app("sweep", gpus=1, jobs=1, iterations=10**6, owner="ann")
-                await world.service.submit(spec, "k")
+                await world.service.submissions.submit(spec, "k")
                 stage = Stage(
                     world, place, SessionClient(world.agent("ann"), SWEEP, random.Random(1))
                 )
@@ -252,8 +254,10 @@ def test_what_a_node_says_of_what_it_was_not_asked_is_not_heard(
             await until(lambda: any(desk._waiting.values()))
             (want,) = desk._waiting["m0"]
             lie = LogPart(want.run, want.offset, 99, "lies", 99, number=want.number)
-            desk.take("m1", (lie,))
-            desk.take("m0", (replace(lie, number=want.number + 1), replace(lie, run=want.run + 1)))
+            others = replace(lie, number=want.number + 1), replace(lie, run=want.run + 1)
+            for node, lies in (("m1", (lie,)), ("m0", others)):
+                report = NodeReport(node, 1, 9, 1, 0, (), (), logs=lies)
+                give(desk, event=ReportCame(0.0, report))
             stage.link.say(StopSaid(0, "r1"))
             assert (await waiting)["text"] == "saved\n"
 
@@ -286,7 +290,7 @@ def test_no_owner_keeps_others_from_reading_the_logs_on_a_node(
 
     async def work() -> None:
         host = Quiet()
-        desk = log_requests.LogRequests(host)
+        desk = log_requests.LogRequests(cast("StewardLoop", host))
 
         def ask(owner: str) -> asyncio.Task[LogPart | None]:
             want = LogWanted(1, SWEEP, OwnerId(owner), J0, 0, 64, number=desk.number())
@@ -309,7 +313,7 @@ def test_no_owner_keeps_others_from_reading_the_logs_on_a_node(
         await until(lambda: Counter(want.owner for want in host.asked[-1].wanted) == shares)
         assert max(len(each.wanted) for each in host.asked) == 4
         assert not any(each.done() for each in (greedy[3], *others))
-        desk.close()
+        desk.stop()
         for each in (greedy[3], *others):
             with pytest.raises(UnavailableError):
                 await each
@@ -330,7 +334,7 @@ def test_readers_are_bounded_and_end_with_the_service(
             await until(lambda: len(stage.world.service.logs._waiting["m0"]) == 2)
             with pytest.raises(LimitError, match="2 calls for logs"):
                 await stage.read(end)
-            stage.world.service.logs.close()
+            stage.world.service.logs.stop()
             for each in waiting:
                 with pytest.raises(UnavailableError):
                     await each

@@ -51,7 +51,7 @@ def test_what_is_refused_has_not_happened() -> None:
     refusal = cmd.Refuse("m1", "a machine of this name has another shape")
     joined, left = ev.MachineJoined(1.0, TOPOLOGY.machines[1]), ev.MachineLeft(1.0, "m0")
     told = said(Outcome(DurableChanges((joined, left)), commands=(refusal,)))
-    assert [text.partition(":")[0] for _, text in told] == ["node m0 is silent"]
+    assert [text.partition(":")[0] for _, text in told] == ["node m0 is silent", "refused"]
 
 
 def result(code: int | None, *, told: bool = False, message: str = "boom") -> RunEnd:

@@ -9,12 +9,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.http_service import Desk, desk_of
+from tests.support.subscribers import give
 from themis.core.arbiter import commands as cmd
 from themis.core.arbiter import events as ev
 from themis.core.arbiter.cluster_state import GONE
 from themis.core.arbiter.leasing import CALLED_IN, DRAINING, GIVEN_BACK, LEASE_ENDS, SHARE_OVER
-from themis.core.model import AppId, GpuId, Lease, LeaseSource
+from themis.core.model import AppId, Bid, GpuId, Lease, LeaseSource, Offer
 from themis.core.model.reasons import Reason
+from themis.core.steward.events import AgentSpoke
 from themis.service.prometheus import cause_of
 
 GRAFANA = Path(__file__).parents[2] / "packaging" / "grafana" / "themis.json"
@@ -104,16 +106,21 @@ def test_what_happens_is_counted(tmp_path: Path) -> None:
         async with desk_of(tmp_path) as desk:
             metrics = desk.service.metrics
             before = desk.service.now()
-            metrics.note(cmd.Assign(AppId("a"), revoked=(lease,), reason=SHARE_OVER))
-            metrics.note(cmd.End(AppId("a"), (lease,), before + 5.0))
-            metrics.note(cmd.End(AppId("a"), (lease,), before + 9.0))
-            metrics.note(cmd.Assign(AppId("a"), revoked=(lease,), reason=GIVEN_BACK))
-            metrics.note_bid(0.25)
+            give(metrics, cmd.Assign(AppId("a"), revoked=(lease,), reason=SHARE_OVER))
+            give(metrics, cmd.End(AppId("a"), (lease,), before + 5.0))
+            give(metrics, cmd.End(AppId("a"), (lease,), before + 9.0))
+            give(metrics, cmd.Assign(AppId("a"), revoked=(lease,), reason=GIVEN_BACK))
+            give(metrics, cmd.Ask(AppId("a"), Offer(3, (), ()), before + 9.0))
+            asked = metrics._asked[AppId("a")][1]
+            bid = ev.BidReceived(asked + 0.25, AppId("a"), 3, Bid(AppId("a")))
+            for _ in range(2):  # A bid that comes twice is one.
+                give(metrics, event=AgentSpoke(bid.at, bid.app, 1, bid))
             page = await read(desk, "root")
             assert page["themis_preemptions_total"] == {("lease_over",): 1.0}
             assert page["themis_checkpoint_seconds_count"][()] == 1.0
             assert page["themis_checkpoint_seconds_sum"][()] == pytest.approx(5.0, abs=1.0)
-            assert page["themis_bid_seconds_sum"][()] == 0.25
+            assert page["themis_bid_seconds_sum"][()] == pytest.approx(0.25)
+            assert page["themis_bid_seconds_count"][()] == 1.0
 
     asyncio.run(work())
 
@@ -128,13 +135,13 @@ def test_of_leases_that_are_over_nothing_is_kept(tmp_path: Path) -> None:
         async with desk_of(tmp_path) as desk:
             metrics, now = desk.service.metrics, desk.service.now()
             # Idle, or gone with its machine: the end is told first.
-            metrics.note(cmd.End(a, (lease(a, 7),), now))
-            metrics.note(cmd.Assign(a, revoked=(lease(a, 7),), reason=GONE))
+            give(metrics, cmd.End(a, (lease(a, 7),), now))
+            give(metrics, cmd.Assign(a, revoked=(lease(a, 7),), reason=GONE))
             # Taken back before it began.
-            metrics.note(cmd.Assign(b, revoked=(lease(b, 9),), reason=SHARE_OVER))
-            metrics.note(cmd.Assign(a, revoked=(lease(a, 8),), reason=SHARE_OVER))
-            metrics.note(cmd.End(a, (lease(a, 8),), now + 5.0))
-            metrics.note(cmd.End(a, (lease(a, 10),), now + 9.0))
+            give(metrics, cmd.Assign(b, revoked=(lease(b, 9),), reason=SHARE_OVER))
+            give(metrics, cmd.Assign(a, revoked=(lease(a, 8),), reason=SHARE_OVER))
+            give(metrics, cmd.End(a, (lease(a, 8),), now + 5.0))
+            give(metrics, cmd.End(a, (lease(a, 10),), now + 9.0))
             assert not metrics._leaving
             page = await read(desk, "root")
             assert page["themis_checkpoint_seconds_count"][()] == 1.0

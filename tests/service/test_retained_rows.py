@@ -4,24 +4,20 @@ from typing import get_args
 
 import pytest
 
+from tests.support.scripted_world import simple_app
+from tests.support.subscribers import give, rows_in_memory
+from themis.core.arbiter import commands as cmd
+from themis.core.arbiter import events as ev
 from themis.core.arbiter.records import AppRecord
 from themis.core.fairness.ideal_time import Convention
 from themis.core.model import AppId, OwnerId
 from themis.core.steward.rows import StewardRow
-from themis.recording.codec import loads
 from themis.service import retained_rows
+from themis.service.persistence.commit_queue import DurableRows
 from themis.service.persistence.recovery import _KINDS
-from themis.service.retained_rows import KEPT_FOR, EndedApp, EndedApps, Rows, SubmissionKeys
+from themis.service.retained_rows import KEPT_FOR, EndedApp, EndedApps, SubmissionKeys
 
 ANN, BOB = OwnerId("ann"), OwnerId("bob")
-
-
-def apply(kept: dict[str, str], rows: Rows) -> None:
-    for key, text in rows.items():
-        if text is None:
-            del kept[key]
-        else:
-            kept[key] = text
 
 
 def record(name: str, end: float, owner: OwnerId = ANN) -> AppRecord:
@@ -30,91 +26,84 @@ def record(name: str, end: float, owner: OwnerId = ANN) -> AppRecord:
 
 def test_the_end_of_an_app_is_known_for_a_week() -> None:
     kept: dict[str, str] = {"other": "row"}
-    departed = EndedApps(kept, Convention.FAIR_SHARE)
-    apply(kept, departed.note(record("a", end=10.0)))
-    apply(kept, departed.note(record("b", end=20.0, owner=BOB)))
-    assert departed.find(AppId("a")) == EndedApp(ANN, "finished", 2.0, 10.0, 3.0)
-    assert not departed.old(10.0 + KEPT_FOR)
-    apply(kept, departed.old(15.0 + KEPT_FOR))
-    assert departed.find(AppId("a")) is None
-    assert departed.find(AppId("b")) is not None
-    apply(kept, departed.forget(AppId("b")))
+    ended = EndedApps(rows_in_memory(kept), Convention.FAIR_SHARE)
+    give(ended, cmd.RecordApp(record("a", end=10.0)))
+    give(ended, cmd.RecordApp(record("b", end=20.0, owner=BOB)))
+    assert ended.find(AppId("a")) == EndedApp(ANN, "finished", 2.0, 10.0, 3.0)
+    assert not ended.old(10.0 + KEPT_FOR)
+    ended.forget(ended.old(15.0 + KEPT_FOR))
+    assert ended.find(AppId("a")) is None
+    assert ended.find(AppId("b")) is not None
+    again = EndedApps(rows_in_memory(kept), Convention.FAIR_SHARE)
+    assert again.all() == ended.all()
+    give(ended, events=(ev.AppArrived(30.0, simple_app("b", owner="bob")),))
     assert kept == {"other": "row"}
-    assert departed.forget(AppId("b")) == {}
+    assert not ended.all()
 
 
-def test_who_lists_all_ends_has_each_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
+def test_a_name_that_is_refused_is_not_used_anew() -> None:
+    ended = EndedApps(rows_in_memory(), Convention.FAIR_SHARE)
+    give(ended, cmd.RecordApp(record("a", end=10.0)))
+    arrival = ev.AppArrived(30.0, simple_app("a", owner="bob"))
+    give(ended, cmd.Refuse("a", "of this name"), events=(arrival,))
+    assert ended.find(AppId("a")) is not None
 
-    def note(text: str) -> object:
-        read.append(text)
-        return loads(text)
 
-    monkeypatch.setattr(retained_rows, "loads", note)
-    kept: dict[str, str] = {"other": "row"}
-    departed = EndedApps(kept, Convention.FAIR_SHARE)
+def test_ended_apps_are_listed_from_the_last_to_end() -> None:
+    kept: dict[str, str] = {}
+    ended = EndedApps(rows_in_memory(kept), Convention.FAIR_SHARE)
     for number in range(3):
-        apply(kept, departed.note(record(f"a{number}", end=10.0 + number)))
-    for _ in range(2):
-        assert [app for app, _ in departed.all()] == ["a2", "a1", "a0"]
-    assert not departed.old(20.0)
-    assert len(read) == 3
-    # One whose name was used anew is another.
-    apply(kept, departed.note(record("a0", end=30.0, owner=BOB)))
-    apply(kept, departed.forget(AppId("a1")))
-    assert [(app, ended.owner) for app, ended in departed.all()] == [("a0", BOB), ("a2", ANN)]
-    assert len(read) == 4
+        give(ended, cmd.RecordApp(record(f"a{number}", end=10.0 + number)))
+    assert [app for app, _ in ended.all()] == ["a2", "a1", "a0"]
+    # An app of the same name is another one.
+    give(ended, cmd.RecordApp(record("a0", end=30.0, owner=BOB)))
+    ended.forget([AppId("a1")])
+    for each in (ended, EndedApps(rows_in_memory(kept), Convention.FAIR_SHARE)):
+        assert [(app, end.owner) for app, end in each.all()] == [("a0", BOB), ("a2", ANN)]
+
+
+def submit(rows: DurableRows, owner: OwnerId, key: str, app: str) -> None:
+    """Used at 10 s, and at a later second by the number in the app's name."""
+    rows.keep(SubmissionKeys(rows).row(owner, key, AppId(app), 10.0 + float(app[1:] or 0.0)))
 
 
 def test_a_key_is_known_for_a_week_and_is_its_owners() -> None:
-    kept: dict[str, str] = {}
-    keys = SubmissionKeys(kept)
-    apply(kept, keys.note(ANN, "k/1", AppId("a"), 10.0))
-    apply(kept, keys.note(BOB, "k/1", AppId("b"), 20.0))
-    assert (keys.find(ANN, "k/1"), keys.find(BOB, "k/1")) == ("a", "b")
-    apply(kept, keys.old(15.0 + KEPT_FOR))
-    assert (keys.find(ANN, "k/1"), keys.find(BOB, "k/1")) == (None, "b")
+    rows = rows_in_memory()
+    keys = SubmissionKeys(rows)
+    submit(rows, ANN, "k/1", "a")
+    submit(rows, BOB, "k/1", "b10")
+    assert (keys.find(ANN, "k/1"), keys.find(BOB, "k/1")) == ("a", "b10")
+    keys.forget_old(15.0 + KEPT_FOR, ())
+    assert (keys.find(ANN, "k/1"), keys.find(BOB, "k/1")) == (None, "b10")
 
 
 def test_keys_stay_up_to_the_last_of_an_app_that_is_under_way() -> None:
-    kept: dict[str, str] = {}
-    keys = SubmissionKeys(kept)
+    rows = rows_in_memory()
+    keys = SubmissionKeys(rows)
     for number in range(3):
-        apply(kept, keys.note(ANN, f"tuner {number}", AppId(f"a{number}"), 10.0 + number))
-    apply(kept, keys.note(BOB, "k", AppId("b"), 5.0))
-    apply(kept, keys.old(20.0 + KEPT_FOR, active={AppId("a1")}))
+        submit(rows, ANN, f"tuner {number}", f"a{number}")
+    submit(rows, BOB, "k", "b")
+    keys.forget_old(20.0 + KEPT_FOR, {AppId("a1")})
     assert [keys.find(ANN, f"tuner {number}") for number in range(3)] == ["a0", "a1", None]
     assert keys.find(BOB, "k") is None
-    apply(kept, keys.old(20.0 + KEPT_FOR))
-    assert not kept
+    keys.forget_old(20.0 + KEPT_FOR, ())
+    assert not rows
 
 
 def test_beyond_a_number_an_owner_loses_their_own_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retained_rows, "MOST_KEYS", 3)
     monkeypatch.setattr(retained_rows, "MOST_ENDED", 2)
-    kept: dict[str, str] = {}
-    keys, departed = SubmissionKeys(kept), EndedApps(kept, Convention.FAIR_SHARE)
-    apply(kept, keys.note(BOB, "k", AppId("b"), 0.0))
+    rows = rows_in_memory()
+    keys, ended = SubmissionKeys(rows), EndedApps(rows, Convention.FAIR_SHARE)
+    submit(rows, BOB, "k", "b")
     for number in range(5):
-        apply(kept, keys.note(ANN, f"k{number}", AppId(f"a{number}"), float(number)))
-        apply(kept, departed.note(record(f"a{number}", end=float(number))))
-    apply(kept, keys.old(10.0))
-    apply(kept, departed.old(10.0))
+        submit(rows, ANN, f"k{number}", f"a{number}")
+        give(ended, cmd.RecordApp(record(f"a{number}", end=float(number))))
+    keys.forget_old(10.0, ())
+    ended.forget(ended.old(10.0))
     assert [keys.find(ANN, f"k{number}") for number in range(5)] == [None, None, "a2", "a3", "a4"]
     assert keys.find(BOB, "k") == "b"
-    assert [departed.find(AppId(f"a{number}")) is None for number in range(5)] == [True] * 3 + [
-        False
-    ] * 2
-
-
-def test_a_key_without_a_time_is_dated_when_it_is_found() -> None:
-    kept = {"submit/ann/k": "sweep"}
-    keys = SubmissionKeys(kept)
-    assert keys.find(ANN, "k") == "sweep"
-    apply(kept, keys.old(100.0))
-    assert keys.find(ANN, "k") == "sweep"
-    assert keys.old(100.0 + KEPT_FOR) == {}
-    assert keys.old(101.0 + KEPT_FOR) == {"submit/ann/k": None}
+    assert [app for app, _ in ended.all()] == ["a4", "a3"]
 
 
 def test_every_row_that_the_steward_keeps_can_be_read_again() -> None:

@@ -167,7 +167,7 @@ def test_a_crash_loop_is_explained_by_what_the_job_said() -> None:
     scene.end(4.0, 1, 3)
     scene.again(6.0)
     scene.end(7.0, 2, 3)
-    said = explain(facts_of(scene, A, 8.0))
+    said = explain(facts_of(scene.steward, scene.book, A, 8.0, None))
     assert said.reason is Reason.CRASH_LOOP
     assert said.why == "job j0 failed 2 times: exit 3"
     assert "retry" not in said.then, "that is for apps that are over"
@@ -180,7 +180,7 @@ def test_a_job_that_exits_with_0_too_early_is_in_a_crash_loop_and_is_told_what_t
     scene.end(4.0, 1, 0, done=40.0)
     scene.again(6.0)
     scene.end(7.0, 2, 0)
-    said = explain(facts_of(scene, A, 8.0))
+    said = explain(facts_of(scene.steward, scene.book, A, 8.0, None))
     assert said.reason is Reason.CRASH_LOOP
     assert said.why.startswith("job j0 failed 2 times: it exited with 0 at iteration 40 of 100")
     assert "must report its iteration before it exits" in said.why

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.scripted_world import simple_app
+from tests.support.subscribers import rows_in_memory
 from tests.support.virtual import AtOnce, run_virtually
 from themis.core.agent import Agent
 from themis.core.agent.commands import SendBid
@@ -22,7 +23,6 @@ from themis.core.auction import Problem, Solution, solver
 from themis.core.fairness.ideal_time import Convention
 from themis.core.model import AppId, Bid, GpuId, JobId, Lease, Machine, OwnerId
 from themis.core.model.reasons import Reason
-from themis.core.policies import policy
 from themis.core.steward.events import StopRequested
 from themis.core.steward.rows import RunEnd
 from themis.core.tuners import tuner_for
@@ -113,24 +113,24 @@ class Cluster:
         # Virtual time begins at 0 in each test; a restart finds the wall clock further on.
         self.store = self.wrap(open_store(f"sqlite:///{self.path}", reserve_bytes=0))
         sources = Sources(loop.time, lambda: 1e9 + loop.time())
-        memory = recover(self.store, policy(self.rule), SETTINGS, "test", seed=3, sources=sources)
+        parameters = StartParameters(self.rule, settings=SETTINGS)
+        state = recover(self.store, parameters, "test", seed=3, sources=sources)
         self.solving = Inline()
-        self.service = Service(memory, self.store, self.solving, AtOnce())
+        self.service = Service(state, self.store, self.solving, AtOnce())
         await self.service.start()
-        terms = StartParameters(self.rule, settings=SETTINGS)
-        self.service.keep(parameters_row(self.service.kept, memory.epoch.number, terms))
         return self.service
 
     def kill(self) -> None:
         """As kill -9 does: nothing more is written, nothing more is said."""
         assert self.service is not None
         assert self.store is not None
-        self.service._closing = True
-        if self.service._timer is not None:
-            self.service._timer.cancel()
-        for task in self.service._tasks:
+        loop = self.service.loop
+        loop.stop()
+        if loop._timer is not None:
+            loop._timer.cancel()
+        for task in loop._tasks:
             task.cancel()
-        self.service.writer._busy = None
+        self.service.queue._busy = None
         self.store.close()
         self.service = None
 
@@ -161,7 +161,7 @@ class FakeNode:
             if service is None:
                 return
             try:
-                orders = await service.report(report)
+                orders = await service.nodes.report(report)
             except UnavailableError:
                 return
             inbox.put_nowait(nev.OrdersCame(loop.time(), orders))
@@ -216,7 +216,7 @@ class Talker:
         report = AgentReport(
             self.app, self.session, self.number, self.epoch, self.heard, said, self.fence
         )
-        news = await self.cluster.service.exchange(report)
+        news = await self.cluster.service.agents.exchange(report)
         self.epoch, self.fence = news.epoch, news.fence
         for number, item in enumerate(news.items, news.first):
             self.heard = number
@@ -277,7 +277,7 @@ def test_an_app_gets_gpus_and_its_jobs_run(tmp_path: Path) -> None:
         async with cluster_of(path) as (cluster, nodes):
             assert cluster.service is not None
             await asyncio.sleep(5.0)
-            await cluster.service.submit(app(), "k1")
+            await cluster.service.submissions.submit(app(), "k1")
             agent = Talker(cluster, AppId("sweep"))
             await agent.until(lambda: len(agent.held) == 2)
             assert isinstance(agent.items[0], AgentStart)
@@ -328,7 +328,7 @@ def test_a_program_that_could_run_nowhere_is_refused_when_it_is_asked_for(
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, nodes):
             assert cluster.service is not None
-            await cluster.service.submit(app(jobs=1), "k1")
+            await cluster.service.submissions.submit(app(jobs=1), "k1")
             agent = Talker(cluster, AppId("sweep"))
             await agent.until(lambda: len(agent.held) == 1)
             (gpu,) = agent.held
@@ -349,7 +349,7 @@ def test_parameters_that_nobody_could_be_shown_are_refused(tmp_path: Path, param
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, _):
             assert cluster.service is not None
-            await cluster.service.submit(app(jobs=1), "k1")
+            await cluster.service.submissions.submit(app(jobs=1), "k1")
             agent, job = Talker(cluster, AppId("sweep")), JobId(app().jobs[0].id)
             await agent.until(lambda: len(agent.held) == 1)
             await agent.talk(TrialSaid(job, params))
@@ -363,7 +363,7 @@ def test_a_killed_service_goes_on_where_it_was(tmp_path: Path) -> None:
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, nodes):
             assert cluster.service is not None
-            await cluster.service.submit(app(jobs=1), "k1")
+            await cluster.service.submissions.submit(app(jobs=1), "k1")
             agent = Talker(cluster, AppId("sweep"))
             await agent.until(lambda: len(agent.held) == 1)
             before = dict(agent.held)
@@ -392,7 +392,7 @@ def test_how_a_run_ended_is_told_also_by_the_next_service(tmp_path: Path) -> Non
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, nodes):
             assert cluster.service is not None
-            await cluster.service.submit(app(jobs=1), "k1")
+            await cluster.service.submissions.submit(app(jobs=1), "k1")
             agent = Talker(cluster, AppId("sweep"))
             await agent.until(lambda: len(agent.held) == 1)
             (gpu,) = agent.held
@@ -400,7 +400,7 @@ def test_how_a_run_ended_is_told_also_by_the_next_service(tmp_path: Path) -> Non
             await agent.until(lambda: bool(nodes[0].running), RunSaid(job, (gpu,), TRAIN, "r"))
             # It ends, that is stored, and the service is gone before its agent has heard of it.
             (run,) = nodes[0].running
-            cluster.service.apply(StopRequested(cluster.service.now(), agent.app, run))
+            cluster.service.loop.apply(StopRequested(cluster.service.now(), agent.app, run))
             await asyncio.sleep(5.0)
             assert not cluster.service.steward.runs
             cluster.kill()
@@ -429,7 +429,7 @@ def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path) -> None:
             for number in range(12):
                 assert cluster.service is not None
                 spec = app(f"app-{number}", jobs=1)
-                await cluster.service.submit(spec, f"key-{number}")
+                await cluster.service.submissions.submit(spec, f"key-{number}")
                 accepted.append(spec.id)
                 if number % 3 == 2:
                     cluster.kill()
@@ -438,12 +438,12 @@ def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path) -> None:
                 known = set(cluster.service.steward.arbiter.world.apps)
                 assert known == set(accepted)
                 # The same key again is the same app, also after a restart.
-                assert await cluster.service.submit(spec, f"key-{number}") == spec.id
+                assert await cluster.service.submissions.submit(spec, f"key-{number}") == spec.id
             assert cluster.service is not None
             with pytest.raises(RefusedError):
-                await cluster.service.submit(app("other"), "key-3")
+                await cluster.service.submissions.submit(app("other"), "key-3")
             with pytest.raises(RefusedError):
-                await cluster.service.submit(app("app-3", jobs=1), "another-key")
+                await cluster.service.submissions.submit(app("app-3", jobs=1), "another-key")
 
     virtually(work, tmp_path)
 
@@ -455,7 +455,7 @@ def test_an_auction_is_held_among_agents(tmp_path: Path) -> None:
             agents = [Talker(cluster, AppId(name)) for name in ("one", "two")]
             await asyncio.sleep(5.0)
             for agent in agents:
-                await cluster.service.submit(app(agent.app), agent.app)
+                await cluster.service.submissions.submit(app(agent.app), agent.app)
 
             async def live(agent: Talker) -> None:
                 answered: set[int] = set()
@@ -497,18 +497,18 @@ def test_an_auction_is_solved_while_the_disk_is_busy(tmp_path: Path) -> None:
                 return any(offer.round > number for offer in offers)
 
             for talker in talkers:
-                await service.submit(app(talker.app, jobs=4), talker.app)
+                await service.submissions.submit(app(talker.app, jobs=4), talker.app)
             one, two = talkers
             await asyncio.gather(*(each.until(partial(asked, each)) for each in talkers))
             # Only one of two answers, so that the round waits for its deadline; meanwhile the disk
             # is busy.
-            await service.settled()
+            await service.queue.settled()
             before = len(cluster.solving.asked)
-            service.writer._busy = asyncio.create_task(asyncio.sleep(0.0))
+            service.queue._busy = asyncio.create_task(asyncio.sleep(0.0))
             bid = asyncio.create_task(one.talk(*bids(one)))
             await asyncio.sleep(1.5)
             solved = len(cluster.solving.asked) - before
-            service.writer._busy = asyncio.create_task(service.writer._write())
+            service.queue._busy = asyncio.create_task(service.queue._write())
             await bid
             assert solved == 1
             await two.until(lambda: bool(one.held or two.held))
@@ -520,7 +520,7 @@ def test_a_late_word_of_an_agent_that_was_replaced_counts_for_nothing(tmp_path: 
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, nodes):
             assert cluster.service is not None
-            await cluster.service.submit(app(jobs=1), "k1")
+            await cluster.service.submissions.submit(app(jobs=1), "k1")
             old = Talker(cluster, AppId("sweep"), "old")
             await old.until(lambda: len(old.held) == 1)
             (gpu,) = old.held
@@ -559,7 +559,7 @@ def test_an_agent_that_is_replaced_hears_nothing_more(tmp_path: Path) -> None:
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, _):
             assert cluster.service is not None
-            await cluster.service.submit(app(jobs=1), "k1")
+            await cluster.service.submissions.submit(app(jobs=1), "k1")
             old = Talker(cluster, AppId("sweep"), "old")
             await old.until(lambda: len(old.held) == 1)
             waiting = asyncio.create_task(old.talk())
@@ -576,17 +576,17 @@ def test_a_session_begins_with_its_number_before_anything_counts(tmp_path: Path)
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, _):
             assert cluster.service is not None
-            await cluster.service.submit(app(), "k1")
+            await cluster.service.submissions.submit(app(), "k1")
             agent = Talker(cluster, AppId("sweep"))
             await agent.talk()
             late = AgentReport(AppId("sweep"), "never-heard-of", 1, 0, 0, (EndSaid(),))
             with pytest.raises(RefusedError, match="says nothing"):
-                await cluster.service.exchange(late)
+                await cluster.service.agents.exchange(late)
             assert not cluster.service.steward.arbiter.world.apps[AppId("sweep")].outcome
             await agent.talk()
             # The same first report, sent again, is the same session.
             first = AgentReport(AppId("sweep"), agent.session, 1, 0, 0)
-            assert (await cluster.service.exchange(first)).fence == agent.fence
+            assert (await cluster.service.agents.exchange(first)).fence == agent.fence
 
     virtually(work, tmp_path)
 
@@ -595,7 +595,7 @@ def test_an_agent_is_told_that_its_app_is_over_until_it_has_heard(tmp_path: Path
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, _):
             assert cluster.service is not None
-            await cluster.service.submit(app(), "k1")
+            await cluster.service.submissions.submit(app(), "k1")
             agent = Talker(cluster, AppId("sweep"))
             await agent.until(lambda: len(agent.held) == 2)
             before = (agent.epoch, agent.heard)
@@ -615,7 +615,7 @@ def test_an_agent_is_told_that_its_app_is_over_until_it_has_heard(tmp_path: Path
             assert before[0] < agent.epoch
             with pytest.raises(UnknownAppError):
                 await again.talk()
-            assert not cluster.service.agents.desks
+            assert not cluster.service.agents.outboxes
 
     virtually(work, tmp_path)
 
@@ -626,18 +626,18 @@ def test_the_desk_of_an_app_goes_with_its_agent_and_the_end_is_still_told(tmp_pa
             service = cluster.service
             assert service is not None
             for name in ("dead", "away"):
-                await service.submit(app(name), name)
+                await service.submissions.submit(app(name), name)
             agent = Talker(cluster, AppId("away"))
             await agent.talk()
-            await service.submit(app("never-seen"), "k")
+            await service.submissions.submit(app("never-seen"), "k")
             for name in ("dead", "away", "never-seen"):
-                await service.carry_out(ev.AppEnded(service.now(), AppId(name), "cancelled"))
+                await service.loop.carry_out(ev.AppEnded(service.now(), AppId(name), "cancelled"))
             await asyncio.sleep(AGENT_TTL + 5.0)
-            assert not service.agents.desks
+            assert not service.agents.outboxes
             await agent.talk()
             assert agent.items[-1] == OverNews("cancelled")
             # And it is no news for an app of the same name.
-            await service.submit(app("away"), "another")
+            await service.submissions.submit(app("away"), "another")
             fresh = Talker(cluster, AppId("away"), "fresh")
             await fresh.talk()
             assert [type(item) for item in fresh.items[:1]] == [AgentStart]
@@ -650,16 +650,16 @@ def test_nothing_is_kept_of_an_app_that_ends_while_its_agent_is_silent(tmp_path:
         async with cluster_of(path, rule="themis") as (cluster, _):
             service = cluster.service
             assert service is not None
-            await service.submit(app(), "k")
+            await service.submissions.submit(app(), "k")
             await asyncio.sleep(AGENT_TTL + 5.0)
-            assert service.agents.desks[AppId("sweep")].unreachable
-            await service.submit(app("hasty"), "another")
-            assert AppId("hasty") in service.agents._offers
+            assert service.agents.outboxes[AppId("sweep")].unreachable
+            await service.submissions.submit(app("hasty"), "another")
+            assert service.agents.outboxes[AppId("hasty")].offer is not None
             for name in ("sweep", "hasty"):
-                await service.carry_out(ev.AppEnded(service.now(), AppId(name), "cancelled"))
-            assert not service.agents._offers
+                await service.loop.carry_out(ev.AppEnded(service.now(), AppId(name), "cancelled"))
+            assert all(box.offer is None for box in service.agents.outboxes.values())
             await asyncio.sleep(AGENT_TTL + 5.0)
-            assert not service.agents.desks
+            assert not service.agents.outboxes
 
     virtually(work, tmp_path)
 
@@ -668,15 +668,15 @@ def test_whose_an_app_was_is_known_after_a_restart(tmp_path: Path) -> None:
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, _):
             assert cluster.service is not None
-            await cluster.service.submit(app(), "k1")
+            await cluster.service.submissions.submit(app(), "k1")
             service = cluster.service
-            await service.carry_out(ev.AppEnded(service.now(), AppId("sweep"), "finished"))
+            await service.loop.carry_out(ev.AppEnded(service.now(), AppId("sweep"), "finished"))
             cluster.kill()
             service = await cluster.start()
             assert service.owner_of(AppId("sweep")) == "ann"
             assert service.owner_of(AppId("another")) is None
             # A name that is used anew is whose it is now.
-            await service.submit(replace(app(), owner=OwnerId("bob")), "k2")
+            await service.submissions.submit(replace(app(), owner=OwnerId("bob")), "k2")
             assert service.owner_of(AppId("sweep")) == "bob"
 
     virtually(work, tmp_path)
@@ -687,7 +687,7 @@ def test_an_agent_that_comes_while_a_round_is_open_can_bid_in_it(tmp_path: Path)
         async with cluster_of(path, rule="themis") as (cluster, _):
             service = cluster.service
             assert service is not None
-            await service.submit(app(), "k")
+            await service.submissions.submit(app(), "k")
             agent = Talker(cluster, AppId("sweep"))
             await agent.talk()
             arbiter = service.steward.arbiter
@@ -695,7 +695,7 @@ def test_an_agent_that_comes_while_a_round_is_open_can_bid_in_it(tmp_path: Path)
                 await asyncio.sleep(0.1)
                 if arbiter.round_open:
                     break
-            await service.settled()
+            await service.queue.settled()
             # Its agent is started again just now.
             fresh = Talker(cluster, AppId("sweep"), "s2")
             await fresh.talk()
@@ -706,7 +706,7 @@ def test_an_agent_that_comes_while_a_round_is_open_can_bid_in_it(tmp_path: Path)
             still = arbiter.round_open
             assert still
             await fresh.talk(BidSaid(offer.offer.round - 1, Bid(fresh.app)))
-            assert fresh.app in service.agents._offers, "that was for another round"
+            assert service.agents.outboxes[fresh.app].offer is offer, "that was for another round"
             await fresh.talk(BidSaid(offer.offer.round, Bid(fresh.app)))
             assert not arbiter.round_open
             # What was answered, or is over, is not asked again.
@@ -723,7 +723,7 @@ def test_after_a_restart_a_round_waits_for_agents_to_come_back(tmp_path: Path, c
         async with cluster_of(path, rule="themis") as (cluster, _):
             service = cluster.service
             assert service is not None
-            await service.submit(app(), "k")
+            await service.submissions.submit(app(), "k")
             agent = Talker(cluster, AppId("sweep"))
             await agent.until(lambda: any(isinstance(item, OfferNews) for item in agent.items))
             cluster.kill()
@@ -758,7 +758,7 @@ def test_a_service_whose_agents_never_came_waits_for_nobody(tmp_path: Path) -> N
     async def work(path: Path) -> None:
         async with cluster_of(path, rule="themis") as (cluster, _):
             assert cluster.service is not None
-            await cluster.service.submit(app(), "k")
+            await cluster.service.submissions.submit(app(), "k")
             await asyncio.sleep(3.0)
             cluster.kill()
             await asyncio.sleep(SETTINGS.lease + 10.0)
@@ -773,7 +773,7 @@ def test_a_silent_agent_suspends_its_app_until_it_is_heard(tmp_path: Path) -> No
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, _):
             assert cluster.service is not None
-            await cluster.service.submit(app(), "k")
+            await cluster.service.submissions.submit(app(), "k")
             agent = Talker(cluster, AppId("sweep"))
             await agent.talk()
             state = cluster.service.steward.arbiter.world.apps[AppId("sweep")]
@@ -791,11 +791,11 @@ def test_an_app_that_was_only_intended_can_be_submitted_again(tmp_path: Path) ->
             service = cluster.service
             assert service is not None
             # Killed between the two: there was room for it, but it did not arrive.
-            await service.writer.apart(Batch(kept={"intent/ann/k": "sweep"}))
+            await service.queue.apart(Batch(kept={"intent/ann/k": "sweep"}))
             cluster.kill()
             service = await cluster.start()
-            assert not [key for key in service.kept if key.startswith("intent/")]
-            assert await service.submit(app(), "k") == "sweep"
+            assert not [key for key in service.rows if key.startswith("intent/")]
+            assert await service.submissions.submit(app(), "k") == "sweep"
             assert AppId("sweep") in service.steward.arbiter.world.apps
 
     virtually(work, tmp_path)
@@ -829,12 +829,12 @@ def test_nothing_is_said_when_nothing_can_be_stored(tmp_path: Path) -> None:
         service = await cluster.start()
         failing[0].broken = True
         with pytest.raises(OSError, match="disk is gone"):
-            await service.submit(app(), "k")
+            await service.submissions.submit(app(), "k")
         with pytest.raises(OSError, match="disk is gone"):
-            await service.carry_out(ev.QuotaChanged(service.now(), app().owner, 3))
-        assert str(await service.failed()) == "the disk is gone"
+            await service.loop.carry_out(ev.QuotaChanged(service.now(), app().owner, 3))
+        assert str(await service.queue.failed) == "the disk is gone"
         with pytest.raises(UnavailableError):
-            await service.submit(replace(app(), weight=2.0), "k2")
+            await service.submissions.submit(replace(app(), weight=2.0), "k2")
         await service.close()
         failing[0]._store.close()
 
@@ -846,14 +846,14 @@ def test_a_service_that_came_back_with_another_policy_replays_with_both(tmp_path
         async with cluster_of(path, rule="fifo") as (cluster, _):
             for number, rule in enumerate(("equal-share", "equal-share", "themis")):
                 assert cluster.service is not None
-                await cluster.service.submit(app(f"app-{number}"), f"key-{number}")
+                await cluster.service.submissions.submit(app(f"app-{number}"), f"key-{number}")
                 await asyncio.sleep(70.0)
                 cluster.kill()
                 cluster.rule = rule
                 await cluster.start()
                 await asyncio.sleep(70.0)
             assert cluster.service is not None
-            found = parameters_of(cluster.service.kept, "store")
+            found = parameters_of(cluster.service.rows, "store")
             # One row for each change, and none for a start that changed nothing.
             told = {epoch: terms.policy for epoch, terms in found.items()}
             assert told == {1: "fifo", 2: "equal-share", 4: "themis"}
@@ -867,7 +867,7 @@ def _log_of_two_apps(tmp_path: Path) -> str:
             assert cluster.service is not None
             agents = [Talker(cluster, AppId(name)) for name in ("one", "two")]
             for agent in agents:
-                await cluster.service.submit(app(agent.app), agent.app)
+                await cluster.service.submissions.submit(app(agent.app), agent.app)
                 await agent.until(lambda: bool(agents[0].held))
             for _ in range(100):
                 await asyncio.gather(*(agent.talk() for agent in agents))
@@ -898,19 +898,19 @@ def test_a_log_without_its_beginning_is_not_replayed(tmp_path: Path) -> None:
         assert caught.value.first > 1
 
 
-def test_a_store_that_names_no_policy_or_strange_code_needs_one_named(tmp_path: Path) -> None:
+def test_a_replay_imports_no_code_that_only_the_store_names(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'store.sqlite'}"
     body = '{"events":[{"type":"woken","at":1.0}],"commands":[]}'
     entry = LogEntry(1.0, "Woken", body)
     with open_store(url, reserve_bytes=0) as store:
         store.begin_epoch("test", 0)
         store.commit(Batch(entries=(entry,)))
-        with pytest.raises(ConfigError, match="--policy"):
+        with pytest.raises(CorruptLogError, match="no parameters"):
+            replay_store(store)
+        store.commit(Batch(kept=parameters_row({}, 1, StartParameters("mine:Policy"))))
+        with pytest.raises(ConfigError, match="--policy mine:Policy, if you trust that code"):
             replay_store(store)
         assert replay_store(store, policy="fifo").same
-        store.commit(Batch(kept=parameters_row({}, 1, StartParameters("mine:Policy"))))
-        with pytest.raises(ConfigError, match="if you trust that code"):
-            replay_store(store)
         store.commit(Batch(entries=(replace(entry, body='{"events":[{"type":"No"}]}'),)))
         with pytest.raises(CorruptLogError, match=":2:"):
             replay_store(store, policy="fifo")
@@ -936,7 +936,8 @@ def test_rounds_from_before_a_restart_are_still_there(tmp_path: Path) -> None:
         few = RoundHistory(most=1)
         few.remember(steps)
         assert few.numbers() == numbers[-1:]
-        past = PageHistory(EndedApps({}, Convention.FAIR_SHARE))
+        ended = EndedApps(rows_in_memory(), Convention.FAIR_SHARE)
+        past = PageHistory(ended, lambda _: None)
         past.remember(steps, {})
         assert {(item.held.app, item.owner) for item in past.segments()} >= {("one", "ann")}
         assert past.histories.of("one").rho or past.histories.of("one").reasons
@@ -946,10 +947,10 @@ def test_a_name_that_was_refused_to_somebody_stays_whose_it_is(tmp_path: Path) -
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, _):
             assert cluster.service is not None
-            await cluster.service.submit(app("one"), "k")
+            await cluster.service.submissions.submit(app("one"), "k")
             theirs = replace(app("one"), owner=OwnerId("bob"))
             with pytest.raises(RefusedError, match="of this name"):
-                await cluster.service.submit(theirs, "k")
+                await cluster.service.submissions.submit(theirs, "k")
 
     virtually(work, tmp_path)
     with open_store(f"sqlite:///{tmp_path / 'store.sqlite'}", read_only=True) as store:
@@ -1011,7 +1012,7 @@ def test_an_agent_hears_every_point_in_order_and_then_the_end(tmp_path: Path) ->
         async with cluster_of(path) as (cluster, nodes):
             assert cluster.service is not None
             (node,) = nodes
-            await cluster.service.submit(app(jobs=1), "k1")
+            await cluster.service.submissions.submit(app(jobs=1), "k1")
             agent = Talker(cluster, AppId("sweep"))
             await agent.until(lambda: len(agent.held) == 1)
             (gpu,) = agent.held
@@ -1053,7 +1054,7 @@ def test_an_agent_that_begins_anew_is_told_how_runs_ended_without_their_logs(
         async with cluster_of(path) as (cluster, nodes):
             assert cluster.service is not None
             (node,) = nodes
-            await cluster.service.submit(app(jobs=1), "k1")
+            await cluster.service.submissions.submit(app(jobs=1), "k1")
             agent = Talker(cluster, AppId("sweep"))
             await agent.until(lambda: bool(agent.held))
             (gpu, *_), job = agent.held, JobId("j0")
@@ -1083,8 +1084,8 @@ def test_points_that_waited_for_the_disk_do_not_overtake_those_told_again(tmp_pa
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, nodes):
             assert cluster.service is not None
-            (node,), writer = nodes, cluster.service.writer
-            await cluster.service.submit(app(jobs=1), "k1")
+            (node,), writer = nodes, cluster.service.queue
+            await cluster.service.submissions.submit(app(jobs=1), "k1")
             agent = Talker(cluster, AppId("sweep"))
             await agent.until(lambda: len(agent.held) == 1)
             (gpu,) = agent.held
@@ -1095,7 +1096,7 @@ def test_points_that_waited_for_the_disk_do_not_overtake_those_told_again(tmp_pa
             node.inbox.put_nowait(nev.PointsRead(now(), run, (Point(1.0), Point(2.0))))
             await asyncio.sleep(3.0)
             # The disk is busy from here on, and the agent that was told of these is replaced.
-            await cluster.service.settled()
+            await cluster.service.queue.settled()
             writer._busy = asyncio.create_task(asyncio.sleep(0.0))
             node.inbox.put_nowait(nev.PointsRead(now(), run, (Point(3.0),)))
             node.running.clear()

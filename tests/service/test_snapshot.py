@@ -87,7 +87,7 @@ def test_a_snapshot_knows_processes_in_all_stages(played: Played) -> None:
 def test_whether_trials_may_end_at_any_time_is_known_without_reading_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def sheet(self: SubmittedApps, app: AppId) -> SubmittedApp:
+    def file(self: SubmittedApps, app: AppId) -> SubmittedApp:
         raise AssertionError(f"the file of {app} is read")
 
     async def work() -> None:
@@ -95,15 +95,15 @@ def test_whether_trials_may_end_at_any_time_is_known_without_reading_files(
             for name, method in (("ends", "curve"), ("stays", "none")):
                 await desk.submit("ann", name, "ann")
                 body = json.dumps({"stop": {"method": method, "max_iterations": 10}})
-                rows = desk.service.hosting.note(SubmittedApp(AppId(name), OwnerId("ann"), body, 1))
-                desk.service.keep(rows)
-            monkeypatch.setattr(SubmittedApps, "sheet", sheet)
+                rows = desk.service.files.add(SubmittedApp(AppId(name), OwnerId("ann"), body, 1))
+                desk.service.rows.keep(rows)
+            monkeypatch.setattr(SubmittedApps, "file", file)
             found = {app.app: app.tuner for app in snapshot_of(desk.service).apps}
             assert found == {"ends": CURVES, "stays": ""}
-            again = SubmittedApps(desk.service.kept, lambda: ())
-            assert again.stop_of(AppId("ends")) == "curve"
-            again.forget(AppId("ends"))
-            assert again.stop_of(AppId("ends")) == ""
+            again = SubmittedApps(desk.service.rows, desk.service.steward)
+            assert again.stop_rule(AppId("ends")) == "curve"
+            again.forget([AppId("ends")])
+            assert again.stop_rule(AppId("ends")) == ""
 
     asyncio.run(work())
 

@@ -74,8 +74,8 @@ def test_a_name_under_which_something_is_still_alive_gets_a_number(
     async def work(desk: Desk) -> None:
         left = {7: SimpleNamespace(app="sweep")}
         monkeypatch.setattr(type(desk.service.steward), "runs", property(lambda _: left))
-        assert desk.service.free_name("sweep") == "sweep-2"
-        assert desk.service.free_name("other") == "other"
+        assert desk.service.submissions.free_name("sweep") == "sweep-2"
+        assert desk.service.submissions.free_name("other") == "other"
         monkeypatch.undo()
 
     at_the_desk(tmp_path, work)
@@ -174,7 +174,7 @@ def test_only_an_app_that_is_over_is_tried_again(tmp_path: Path) -> None:
         assert (await submit(desk))[0] == 200
         early = await desk.call("ann", "POST", "/v1/apps/sweep/retry")
         assert early.status_code == 422
-        assert "not over" in early.json()["reason"]
+        assert "has not ended" in early.json()["reason"]
         assert (await desk.call("ann", "POST", "/v1/apps/sweep/cancel")).status_code == 200
         again = await desk.call("ann", "POST", "/v1/apps/sweep/retry")
         assert again.json() == {"app": "sweep-2"}

@@ -189,7 +189,7 @@ def live_service(path: Path, machines: Sequence[Machine], **options: Any) -> Ite
                 begun.append(Live(loop, desk, f"http://{address}"))
                 there.set()
                 await loop.run_in_executor(None, over.wait)
-                desk.service.hush()
+                desk.service.stop()
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()

@@ -16,7 +16,6 @@ from typing import Any
 from themis.config.addresses import Address
 from themis.core.arbiter import Settings
 from themis.core.auction import Problem, Solution, solver
-from themis.core.policies import policy
 from themis.errors import InvariantError
 from themis.rpc.client import AgentClient, Connection, Credentials, NodeClient
 from themis.security.token_files import write_secret
@@ -24,6 +23,7 @@ from themis.security.token_store import StoredTokens
 from themis.security.tokens import Role, create_token
 from themis.service.grpc_server import GrpcServer, GrpcSettings
 from themis.service.persistence.recovery import recover
+from themis.service.persistence.start_parameters import StartParameters
 from themis.service.persistence.store import open_store
 from themis.service.persistence.store.base import Store
 from themis.service.service import Service
@@ -68,9 +68,9 @@ class World:
         """Begin to serve."""
         url = f"sqlite:///{self.folder / 'store.db'}"
         store = self._store = open_store(url, reserve_bytes=0)
-        rule = policy(self.rule)
-        memory = recover(store, rule, self.settings, "test", seed=3, node_ttl=self.node_ttl)
-        self._service = Service(memory, store, Inline())
+        parameters = StartParameters(self.rule, settings=self.settings)
+        state = recover(store, parameters, "test", seed=3, node_ttl=self.node_ttl)
+        self._service = Service(state, store, Inline())
         await self._service.start()
         door = replace(self.door, wall=lambda: WALL)
         self._server = GrpcServer(self._service, self.vault, door)

@@ -21,7 +21,7 @@ from themis.config.keys import CallerLimits
 from themis.core.arbiter import Settings
 from themis.core.arbiter import events as ev
 from themis.core.model import Machine
-from themis.core.policies import Policy, policy
+from themis.core.policies import Policy
 from themis.core.steward.events import ReportCame
 from themis.protocol.node_messages import NodeReport, SlotReport, SlotState
 from themis.recording.codec import dumps
@@ -31,7 +31,7 @@ from themis.service.http.app import make_app
 from themis.service.http.context import ApiContext
 from themis.service.http.settings import ApiSettings
 from themis.service.persistence.recovery import recover
-from themis.service.persistence.start_parameters import StartParameters, parameters_row
+from themis.service.persistence.start_parameters import StartParameters
 from themis.service.persistence.store import open_store
 from themis.service.service import Service
 
@@ -94,15 +94,15 @@ async def desk_of(
         settings: Of its arbiter.
     """
     store = open_store(f"sqlite:///{path / 'store.sqlite'}", reserve_bytes=0)
-    memory = recover(store, rule or policy("equal-share"), settings or Settings(), "test")
-    service = Service(memory, store, Inline(), AtOnce())
+    parameters = StartParameters("equal-share", settings=settings or Settings())
+    state = recover(store, parameters, "test", policy=rule)
+    service = Service(state, store, Inline(), AtOnce())
     await service.start()
-    service.keep(parameters_row(service.kept, memory.epoch.number, StartParameters("equal-share")))
     if not known:
         for machine in machines:
             service.steward._lifecycle.feed(ev.MachineJoined(service.now(), machine))
             service.steward._add_node(machine.name, service.now())
-    vault = StoredTokens(service.kept, service.keep)
+    vault = StoredTokens(service.rows, service.rows.keep)
     around = ApiSettings(frozenset({HOST}), limits=limits or CallerLimits(), wall=lambda: desk.wall)
     api = ApiContext(service, vault, around)
     transport = httpx.ASGITransport(make_app(api))
@@ -125,4 +125,4 @@ def says_that_it_is_empty(desk: Desk) -> None:
         report = NodeReport(
             "m0", 1, number, epoch, revision, slots, (), Machine("m0", "r0", (2, 2))
         )
-        desk.service.apply(ReportCame(desk.service.now(), report))
+        desk.service.loop.apply(ReportCame(desk.service.now(), report))

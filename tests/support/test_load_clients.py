@@ -38,8 +38,8 @@ def test_agents_of_every_kind_are_asked_and_a_round_is_held(tmp_path: Path) -> N
             running = asyncio.create_task(crowd(plan, over))
             await until(lambda: world.service.steward.arbiter.world.topology.machines)
             for kind in KINDS:
-                await world.service.submit(simple_app(kind, owner="ann", jobs=4), kind)
-            book = world.service.book
+                await world.service.submissions.submit(simple_app(kind, owner="ann", jobs=4), kind)
+            book = world.service.rounds
             # Somebody was asked and won, and the others hurt nobody.
             await until(lambda: any(book.round(number)[0].notes.won for number in book.numbers()))
             runs = world.service.steward.runs

@@ -1,215 +1,207 @@
-"""The agents' side of the service: who speaks for each app, what was said, and what is to be told.
+"""Sessions of agents: which one speaks for each app, what it says, and what it is to be told.
 
-agents = AgentSessions(service, memory)
-news = await agents.exchange(report)
-agents.tell(app, OfferNews(...))        # waits on its desk until it is heard
+sessions = AgentSessions(loop, state.absent, ended)
+news = await sessions.exchange(report)
+sessions.take(event, outcome)           # news for agents, kept in outboxes until acknowledged
 """
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import assert_never
 
 from themis.core.arbiter import commands as cmd
 from themis.core.arbiter import events as ev
-from themis.core.arbiter.records import AppRecord
 from themis.core.model import AppId
 from themis.core.model.reasons import Reason
 from themis.core.steward.commands import (
+    AcceptRun,
     AcceptSession,
     Outcome,
+    RefuseRun,
     RefuseSession,
     StewardCommand,
     TellPoints,
     TellRun,
 )
-from themis.core.steward.events import AgentSpoke, PointsHeard, SessionOpened, StewardEvent
+from themis.core.steward.events import (
+    AgentEvent,
+    AgentSpoke,
+    AppWon,
+    JobNoted,
+    PointsHeard,
+    ReleaseRequested,
+    RunRequested,
+    SessionOpened,
+    StewardEvent,
+    StopRequested,
+    TrialChosen,
+)
 from themis.core.steward.rows import ActiveRun, RunEnd
-from themis.core.steward.steward import DISPLACED, Steward
+from themis.core.steward.steward import DISPLACED
 from themis.errors import InvariantError, RefusedError, StaleAnswerError, UnknownAppError
 from themis.protocol.agent_messages import (
     AgentReport,
     AgentStart,
     BidSaid,
+    EndSaid,
+    LeaseNews,
     News,
     NewsItem,
     OfferNews,
     OverNews,
+    PhaseSaid,
+    PointsNews,
+    ReachedSaid,
     RefusalNews,
+    ReleaseSaid,
     RunNews,
     RunSaid,
     Said,
+    StopSaid,
+    TargetsSaid,
+    TopologyNews,
     TrialSaid,
 )
-from themis.service.message_mapping import event_of, run_news
+from themis.protocol.node_messages import RunState
 from themis.service.outbox import AgentOutbox
-from themis.service.persistence.recovery import RecoveredState, longest_hold
+from themis.service.persistence.recovery import longest_hold
 from themis.service.program_checks import trouble_with, trouble_with_params
-from themis.service.prometheus import Metrics
 from themis.service.retained_rows import EndedApps
+from themis.service.steward_loop import StewardLoop
 
 AGENT_TTL = 30.0
 """Seconds of silence after which an app's agent counts as unreachable."""
 AGENT_POLL = 10.0
-"""Seconds after which an agent without news is answered: it is heard in time by a wide margin."""
-
-
-class ServiceForAgents(Protocol):
-    """The service, as its agents' side needs it."""
-
-    @property
-    def steward(self) -> Steward:
-        """The state; read only."""
-
-    @property
-    def departed(self) -> EndedApps:
-        """Apps that are over."""
-
-    def apply(self, event: StewardEvent) -> Outcome:
-        """Hand an event to the steward."""
-
-    @property
-    def taken(self) -> int:
-        """How many outcomes of the steward there were."""
-
-    def now(self) -> float:
-        """The cluster's time."""
-
-    async def settled(self) -> None:
-        """Wait until all that was decided so far is durable."""
-
-    @property
-    def metrics(self) -> Metrics:
-        """Where the times of bids are counted."""
+"""Seconds after which an agent without news is answered: well within its time to live."""
 
 
 class AgentSessions:
-    """All desks, and the calls that wait at them."""
+    """The outboxes of all agents, and their calls that wait for news."""
 
-    def __init__(self, host: ServiceForAgents, memory: RecoveredState) -> None:
-        self._host = host
-        self._epoch = memory.epoch.number
-        self.desks: dict[AppId, AgentOutbox] = {}
-        self._waiting: dict[AppId, asyncio.Future[None]] = {}
-        self._offers: dict[AppId, tuple[OfferNews, float]] = {}
-        """What each app was last asked and when, if it has not answered."""
-        self._absent = set(memory.absent)
+    def __init__(self, loop: StewardLoop, absent: Iterable[AppId], ended: EndedApps) -> None:
+        self._loop = loop
+        self._steward = loop.steward
+        self._ended = ended
+        self._absent = set(absent)
         """Apps whose agents are waited for before the first round."""
-        self._parted: set[AppId] = set()
-        """Apps that are over, and whose agents have heard it."""
+        self._informed: set[AppId] = set()
+        """Ended apps whose agents have acknowledged the end."""
+        self._waiting: dict[AppId, asyncio.Future[None]] = {}
+        self._published = 0
+        """How many outcomes were taken."""
+        self._topology = self._steward.arbiter.world.topology
+        """As it was told last."""
+        self.outboxes: dict[AppId, AgentOutbox] = {}
+        for app, state in self._steward.arbiter.world.apps.items():
+            suspended = Reason.AGENT_UNREACHABLE in state.suspended
+            self._outbox_of(app).unreachable = suspended
+
+    def heard_at(self) -> Mapping[AppId, float]:
+        """When the agent of each app that goes on was last heard."""
+        apps = self._steward.arbiter.world.apps
+        return {app: outbox.seen for app, outbox in self.outboxes.items() if app in apps}
 
     # Life
 
-    def begin(self) -> None:
-        """Have a desk for every app."""
-        for app, state in self._host.steward.arbiter.world.apps.items():
-            self.desks[app] = AgentOutbox(app, self._epoch, self._host.now())
-            self.desks[app].unreachable = Reason.AGENT_UNREACHABLE in state.suspended
-
-    def hush(self, error: Exception) -> None:
+    def stop(self, error: Exception) -> None:
         """End the calls that wait."""
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(error)
 
     def listening(self) -> None:
-        """Agents can come: they get some time before a round opens in which they could not bid."""
+        """Agents can call: they get some time before a round opens in which they could not bid."""
         if self._absent:
-            now = self._host.now()
-            wait = longest_hold(self._host.steward.arbiter.settings)
-            self._host.apply(ev.RoundsHeld(now, now + wait))
-
-    def receive(self, app: AppId) -> AgentOutbox | None:
-        """Have a desk for an app that is about to arrive; returns the one of a namesake."""
-        before = self.desks.get(app)
-        if app not in self._host.steward.arbiter.world.apps:
-            self.desks[app] = AgentOutbox(app, self._epoch, self._host.now())
-        return before
-
-    def send_away(self, app: AppId, before: AgentOutbox | None) -> None:
-        """It was not taken: everything is as it was."""
-        if before is None:
-            del self.desks[app]
-        else:
-            self.desks[app] = before
-
-    def arrived(self, app: AppId) -> None:
-        """It was taken."""
-        self._parted.discard(app)
+            now = self._loop.now()
+            wait = longest_hold(self._steward.arbiter.settings)
+            self._loop.apply(ev.RoundsHeld(now, now + wait))
 
     def forget_old(self) -> None:
-        """Keep no more in mind than the store does."""
-        departed = self._host.departed
-        self._parted = {app for app in self._parted if departed.find(app) is not None}
+        """Remember no ended app for longer than the store does."""
+        self._informed = {app for app in self._informed if self._ended.find(app) is not None}
 
     async def watch(self) -> None:
-        """Suspend apps whose agents are silent: nobody can place their jobs."""
+        """Suspend apps whose agents are silent: nothing can place their jobs."""
         while True:
-            await asyncio.sleep(self._host.steward.arbiter.settings.heartbeat)
-            now = self._host.now()
-            for app, desk in list(self.desks.items()):
-                if now - desk.seen <= AGENT_TTL:
+            await asyncio.sleep(self._steward.arbiter.settings.heartbeat)
+            now = self._loop.now()
+            for app, outbox in list(self.outboxes.items()):
+                if now - outbox.seen <= AGENT_TTL:
                     continue
-                if app not in self._host.steward.arbiter.world.apps:
-                    del self.desks[app]  # If its agent ever asks, the row of its end is there.
-                    continue
-                if desk.unreachable:
-                    continue
-                desk.unreachable = True
-                self._host.apply(ev.AppSuspended(now, app, Reason.AGENT_UNREACHABLE))
+                if app not in self._steward.arbiter.world.apps:
+                    del self.outboxes[app]  # If its agent ever calls, the row of its end is there.
+                elif not outbox.unreachable:
+                    outbox.unreachable = True
+                    self._loop.apply(ev.AppSuspended(now, app, Reason.AGENT_UNREACHABLE))
 
-    # What is told
+    # What agents are told
 
-    def ask(self, command: cmd.Ask) -> None:
-        """An app is shown an offer."""
-        offer = OfferNews(command.offer, command.deadline)
-        self._offers[command.app] = offer, self._host.now()
-        self.tell(command.app, offer)
+    def take(self, event: StewardEvent, outcome: Outcome) -> None:
+        """Put the news of an outcome into the outboxes."""
+        self._published += 1
+        for each in outcome.changes.events:
+            if isinstance(each, ev.AppArrived) and each.app.id in self._steward.arbiter.world.apps:
+                self._outbox_of(each.app.id)
+                self._informed.discard(each.app.id)
+        for command in outcome.commands:
+            self._tell_of(command)
+        topology = self._steward.arbiter.world.topology
+        if topology is not self._topology:
+            self._topology = topology
+            for app in list(self.outboxes):
+                self._put(app, TopologyNews(topology))
 
-    def end_round(self, number: int) -> None:
-        """Nobody waits for bids of a round any more."""
-        self._offers = {
-            app: asked for app, asked in self._offers.items() if asked[0].offer.round != number
-        }
+    def _tell_of(self, command: StewardCommand) -> None:
+        match command:
+            case cmd.Ask():
+                offer = OfferNews(command.offer, command.deadline)
+                outbox = self.outboxes.get(command.app)
+                if outbox is not None:
+                    outbox.offer = offer
+                self._put(command.app, offer)
+            case cmd.Assign():
+                news = LeaseNews(command.granted, command.renewed, command.revoked, command.reason)
+                self._put(command.app, news)
+            case cmd.End():
+                self._put(command.app, LeaseNews(revoked=command.leases, reason="over"))
+            case AcceptRun():
+                run = self._steward.runs.get(command.run)
+                if run is not None:
+                    self._put(run.app, run_news(run))
+            case RefuseRun():
+                refusal = RefusalNews(command.key, command.reason, home=command.home)
+                self._put(command.app, refusal)
+            case TellRun() if not self._is_told_anew(command.app):
+                self._put(command.app, self._changed_run(command))
+            case TellPoints() if not self._is_told_anew(command.app):
+                points = PointsNews(command.run, command.job, command.first, command.points)
+                self._put(command.app, points)
+            case cmd.RecordRound(record=record):
+                for outbox in self.outboxes.values():
+                    outbox.end_round(record.round)
+            case cmd.RecordApp(record=record):
+                self._end(record.app, record.outcome)
+            case _:
+                pass
 
-    def close(self, record: AppRecord) -> None:
-        """An app is over; unless there is another one of the same name by now."""
-        app = record.app
-        if app in self._host.steward.arbiter.world.apps:
-            return
-        self._offers.pop(app, None)
-        if app in self.desks:
-            self.desks[app].conclude(OverNews(record.outcome))
-            self._wake_agent(app)
-
-    def accept_run(self, number: int) -> None:
-        """A run was asked for and is wanted."""
-        run = self._host.steward.runs.get(number)
-        if run is not None:
-            self.tell(run.app, run_news(run))
-
-    def is_told_anew(self, command: StewardCommand, number: int) -> bool:
-        """Whether a talk has begun since that tells this again, in its place among the others.
+    def _is_told_anew(self, app: AppId) -> bool:
+        """Whether a session has opened since this outcome, and is told of all runs again.
 
         What waited for the disk meanwhile must not come first: the points of a run have an order.
         """
-        if not isinstance(command, TellPoints | TellRun):
-            return False
-        desk = self.desks.get(command.app)
-        return desk is not None and number < desk.began
+        outbox = self.outboxes.get(app)
+        return outbox is not None and self._published < outbox.opened_at
 
-    def tell_run(self, command: TellRun) -> None:
-        """A run of an app is different."""
-        known = self._host.steward.rows.get(f"run/{command.run}") or self._host.steward.rows.get(
-            f"result/{command.run}"
-        )
+    def _changed_run(self, command: TellRun) -> RunNews:
+        rows = self._steward.rows
+        known = rows.get(f"run/{command.run}") or rows.get(f"result/{command.run}")
         runs = ActiveRun | RunEnd
-        gpus = known.gpus if isinstance(known, runs) else ()
-        key = known.key if isinstance(known, runs) else ""
-        news = RunNews(
+        return RunNews(
             command.run,
             command.job,
-            gpus,
-            key,
+            known.gpus if isinstance(known, runs) else (),
+            known.key if isinstance(known, runs) else "",
             command.state,
             command.code,
             command.iterations,
@@ -217,27 +209,25 @@ class AgentSessions:
             command.log,
             command.interrupted,
         )
-        self.tell(command.app, news)
 
-    def tell(self, app: AppId, item: NewsItem) -> None:
-        """Put news on the desk of an app, and wake the call that waits there."""
-        desk = self.desks.get(app)
-        if desk is None:
-            return
-        desk.put(item)
-        self._wake_agent(app)
+    def _end(self, app: AppId, outcome: str) -> None:
+        """An app is over; unless there is another one of the same name by now."""
+        if app in self.outboxes and app not in self._steward.arbiter.world.apps:
+            self.outboxes[app].end(OverNews(outcome))
+            self._wake(app)
 
-    def tell_all(self, item: NewsItem) -> None:
-        """The same for every app."""
-        for app in list(self.desks):
-            self.tell(app, item)
+    def _put(self, app: AppId, item: NewsItem) -> None:
+        outbox = self.outboxes.get(app)
+        if outbox is not None:
+            outbox.put(item)
+            self._wake(app)
 
-    def _wake_agent(self, app: AppId) -> None:
+    def _wake(self, app: AppId) -> None:
         waiting = self._waiting.get(app)
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
 
-    # What is said
+    # What agents say
 
     async def exchange(self, report: AgentReport) -> News:
         """Take in what an agent says; returns when there is news, or after some seconds.
@@ -245,108 +235,117 @@ class AgentSessions:
         Raises:
             UnknownAppError: There is no such app.
             StaleAnswerError: Another agent speaks for the app by now.
-            RefusedError: It opens a session and says something at once.
+            RefusedError: The report opens a session and says something at once.
             UnavailableError: The service is stopping.
         """
+        self._loop.check_open()
         app = report.app
-        if app not in self._host.steward.arbiter.world.apps:
-            return await self._part(report)
-        desk, before = self._desk_of(app), self._host.steward.fence_of(app)
-        fence = self._admit(desk, report)
-        now = self._host.now()
-        if desk.unreachable:
-            desk.unreachable = False
-            self._host.apply(ev.AppResumed(now, app, Reason.AGENT_UNREACHABLE))
+        if app not in self._steward.arbiter.world.apps:
+            return await self._say_goodbye(report)
+        outbox, fence_before = self._outbox_of(app), self._steward.fence_of(app)
+        fence = self._admit(outbox, report)
+        self._note_presence(outbox)
+        now = self._loop.now()
+        said = outbox.receive(report, now, fence)
+        acknowledged = outbox.acknowledged_points()
+        if acknowledged:
+            points = PointsHeard(now, app, *acknowledged[0], acknowledged[1:])
+            self._loop.apply(AgentSpoke(now, app, fence, points))
+        for item in said:
+            self._hear(outbox, fence, item)
+        if not outbox.pending:
+            await self._wait_for_news(app)
+            if self._steward.fence_of(app) not in {0, fence}:
+                raise StaleAnswerError(app, DISPLACED)  # The news are for the other agent.
+        if outbox.needs_start:
+            self._start_anew(outbox)
+            if fence == fence_before:
+                # The agent lost what waited for it, or the service did.
+                known = self._steward.sessions.get(app)
+                self._open(outbox, known.session if known is not None else "")
+        news = outbox.news(self._loop.now())
+        # An `AgentStart` is read from memory, which may be ahead of the disk.
+        await self._loop.queue.settled()
+        return news
+
+    async def _say_goodbye(self, report: AgentReport) -> News:
+        """Tell an agent that its app is over, until it acknowledges that.
+
+        Raises:
+            UnknownAppError: It has acknowledged, or there never was such an app.
+        """
+        await self._loop.queue.settled()
+        app, ended = report.app, self._ended.find(report.app)
+        if ended is None or app in self._informed:
+            raise UnknownAppError(app, "there is no such app, or it has ended")
+        outbox = self.outboxes.get(app)
+        if outbox is None:
+            epoch = self._steward.epoch
+            first = report.heard + 1 if report.epoch == epoch else 1
+            outbox = self.outboxes[app] = AgentOutbox(app, epoch, self._loop.now(), first)
+        outbox.end(OverNews(ended.outcome))
+        outbox.receive(report, self._loop.now(), report.fence)
+        if not outbox.pending:
+            del self.outboxes[app]
+            self._informed.add(app)
+            raise UnknownAppError(app, "it has ended")
+        return outbox.news(self._loop.now())
+
+    def _outbox_of(self, app: AppId) -> AgentOutbox:
+        """The outbox of an app that goes on; that of an ended app of the same name is dropped."""
+        outbox = self.outboxes.get(app)
+        if outbox is None or outbox.ended:
+            outbox = AgentOutbox(app, self._steward.epoch, self._loop.now())
+            self.outboxes[app] = outbox
+        return outbox
+
+    def _note_presence(self, outbox: AgentOutbox) -> None:
+        """An agent calls: its app is suspended no more, and rounds wait for one fewer."""
+        app, now = outbox.app, self._loop.now()
+        if outbox.unreachable:
+            outbox.unreachable = False
+            self._loop.apply(ev.AppResumed(now, app, Reason.AGENT_UNREACHABLE))
         if app in self._absent:
             self._absent.remove(app)
             if not self._absent:
-                self._host.apply(ev.RoundsHeld(now, now))
-        said = desk.take(report, now, fence)
-        heard = desk.heard_points()
-        if heard:
-            points = PointsHeard(now, app, *heard[0], heard[1:])
-            self._host.apply(AgentSpoke(now, app, fence, points))
-        for item in said:
-            self._hear(app, fence, item)
-        if not desk.pending:
-            await self._wait_for_news(app)
-            if self._host.steward.fence_of(app) not in {0, fence}:
-                raise StaleAnswerError(app, DISPLACED)  # What is new is for somebody else.
-        if desk.needs_standing:
-            self._stand(desk)
-            if fence == before:
-                # It lost what waited for it, or we did.
-                known = self._host.steward.sessions.get(app)
-                self._open(desk, known.session if known is not None else "")
-        news = desk.news(self._host.now())
-        # A standing is read from memory, which may be ahead of the disk.
-        await self._host.settled()
-        return news
+                self._loop.apply(ev.RoundsHeld(now, now))
 
-    async def _part(self, report: AgentReport) -> News:
-        """Tell an agent that its app is over, until it says that it has heard it.
+    def _admit(self, outbox: AgentOutbox, report: AgentReport) -> int:
+        """The fence of the session that a report belongs to; the report may open it.
 
         Raises:
-            UnknownAppError: It has heard it, or there never was such an app.
-        """
-        await self._host.settled()
-        app, ended = report.app, self._host.departed.find(report.app)
-        if ended is None or app in self._parted:
-            raise UnknownAppError(app, "there is no such app, or it has ended")
-        desk = self.desks.get(app)
-        if desk is None:
-            epoch = self._epoch
-            first = report.heard + 1 if report.epoch == epoch else 1
-            desk = self.desks[app] = AgentOutbox(app, epoch, self._host.now(), first)
-        desk.conclude(OverNews(ended.outcome))
-        desk.take(report, self._host.now(), report.fence)
-        if not desk.pending:
-            del self.desks[app]
-            self._parted.add(app)
-            raise UnknownAppError(app, "it has ended")
-        return desk.news(self._host.now())
-
-    def _desk_of(self, app: AppId) -> AgentOutbox:
-        desk = self.desks.get(app)
-        if desk is None:
-            desk = self.desks[app] = AgentOutbox(app, self._epoch, self._host.now())
-        return desk
-
-    def _admit(self, desk: AgentOutbox, report: AgentReport) -> int:
-        """The session that a report is of, which may begin with it.
-
-        Raises:
-            StaleAnswerError: It is an old one.
-            RefusedError: What it says may be late: nobody has given it a number yet.
+            StaleAnswerError: The session is an old one.
+            RefusedError: The report says something although its session has no fence yet: it may
+                be late.
         """
         app = report.app
         if report.fence:
-            if report.fence != self._host.steward.fence_of(app):
+            if report.fence != self._steward.fence_of(app):
                 raise StaleAnswerError(app, DISPLACED)
             return report.fence
         if report.said:
             reason = "a session begins with a report that says nothing, and is given its number"
             raise RefusedError(app, reason)
-        # One that is new is stored before anything is told of it, and so after its standing.
-        return self._open(desk, report.session)
+        # A new session is stored before anything is told of it, and so after its `AgentStart`.
+        return self._open(outbox, report.session)
 
-    def _open(self, desk: AgentOutbox, session: str) -> int:
-        """Begin the talk with an agent; what it has not heard of its runs is told again.
+    def _open(self, outbox: AgentOutbox, session: str) -> int:
+        """Open a session; runs whose state the agent has not acknowledged are told again.
 
         Raises:
             StaleAnswerError: Another agent speaks for the app by now.
         """
-        outcome = self._host.apply(SessionOpened(self._host.now(), desk.app, session))
+        outcome = self._loop.apply(SessionOpened(self._loop.now(), outbox.app, session))
         for command in outcome.commands:
             match command:
                 case AcceptSession(fence=fence):
-                    desk.began = self._host.taken
+                    outbox.opened_at = self._loop.handled
                     return fence
                 case RefuseSession(reason=reason):
-                    raise StaleAnswerError(desk.app, reason)
+                    raise StaleAnswerError(outbox.app, reason)
                 case _:
                     pass
-        raise InvariantError(f"the session of {desk.app} was neither taken nor refused")
+        raise InvariantError(f"the session of {outbox.app} was neither accepted nor refused")
 
     async def _wait_for_news(self, app: AppId) -> None:
         before = self._waiting.get(app)
@@ -363,48 +362,100 @@ class AgentSessions:
             if self._waiting.get(app) is waiting:
                 del self._waiting[app]
 
-    def _stand(self, desk: AgentOutbox) -> None:
-        """Tell an agent everything, as it is durable now."""
-        arbiter = self._host.steward.arbiter
-        state = arbiter.world.apps.get(desk.app)
+    def _start_anew(self, outbox: AgentOutbox) -> None:
+        """Put the whole state of an app into its outbox."""
+        steward, app = self._steward, outbox.app
+        state = steward.arbiter.world.apps.get(app)
         if state is None:
             return
-        held = arbiter.ledger.holdings(desk.app)
-        runs = self._host.steward.last_runs(desk.app)
-        desk.stand(
+        held = steward.arbiter.ledger.holdings(app)
+        trials, reached, curves = steward.trials.for_agent(app)
+        outbox.start(
             AgentStart(
-                state.spec,
-                arbiter.world.topology,
-                tuple(held[gpu] for gpu in sorted(held)),
+                spec=state.spec,
+                topology=steward.arbiter.world.topology,
+                leases=tuple(held[gpu] for gpu in sorted(held)),
                 # The last lines of a thousand jobs would be too long for one message.
-                tuple(replace(run_news(run), log="") for run in runs),
-                state.phase,
-                tuple((job, progress.done) for job, progress in state.jobs.items()),
-                *self._host.steward.trials.for_agent(desk.app),
-                tuple((job, progress.target) for job, progress in state.jobs.items()),
-                self._host.steward.job_pasts(desk.app, self._host.now()),
+                runs=tuple(replace(run_news(run), log="") for run in steward.last_runs(app)),
+                phase=state.phase,
+                iterations=tuple((job, each.done) for job, each in state.jobs.items()),
+                trials=trials,
+                reached=reached,
+                curves=curves,
+                targets=tuple((job, each.target) for job, each in state.jobs.items()),
+                past=steward.job_pasts(app, self._loop.now()),
             )
         )
-        asked = self._offers.get(desk.app)
-        if asked is not None and asked[0].deadline > self._host.now():
-            desk.put(asked[0])  # It was asked while nobody was there to answer.
+        if outbox.offer is not None and outbox.offer.deadline > self._loop.now():
+            outbox.put(outbox.offer)  # It was asked while it had no agent.
 
-    def _hear(self, app: AppId, fence: int, said: Said) -> None:
-        if isinstance(said, BidSaid) and said.bid.app != app:
-            self.tell(app, RefusalNews("bid", "it names another app"))
-            return
-        if isinstance(said, RunSaid) and (trouble := trouble_with(said.program)):
-            self.tell(app, RefusalNews(said.key, trouble, final=True))
-            return
-        if isinstance(said, TrialSaid) and (trouble := trouble_with_params(said.params)):
-            self.tell(app, RefusalNews(said.job, trouble))
-            return
-        asked = self._offers.get(app) if isinstance(said, BidSaid) else None
-        # A bid for an earlier round leaves this offer open.
-        if isinstance(said, BidSaid) and asked is not None and said.round == asked[0].offer.round:
-            del self._offers[app]
-            self._host.metrics.note_bid(self._host.now() - asked[1])
-        at = self._host.now()
-        outcome = self._host.apply(AgentSpoke(at, app, fence, event_of(at, app, said)))
-        if outcome.refusal is not None:
-            self.tell(app, RefusalNews(type(said).__name__, outcome.refusal.reason))
+    def _hear(self, outbox: AgentOutbox, fence: int, said: Said) -> None:
+        app, at = outbox.app, self._loop.now()
+        refusal = _objection(app, said)
+        if refusal is None:
+            if isinstance(said, BidSaid):
+                outbox.end_round(said.round)
+            outcome = self._loop.apply(AgentSpoke(at, app, fence, event_of(at, app, said)))
+            if outcome.refusal is not None:
+                refusal = RefusalNews(type(said).__name__, outcome.refusal.reason)
+        if refusal is not None:
+            self._put(app, refusal)
+
+
+def _objection(app: AppId, said: Said) -> RefusalNews | None:
+    """Why the steward need not even see what an agent says."""
+    match said:
+        case BidSaid(bid=bid) if bid.app != app:
+            return RefusalNews("bid", "it names another app")
+        case RunSaid() if trouble := trouble_with(said.program):
+            return RefusalNews(said.key, trouble, final=True)
+        case TrialSaid() if trouble := trouble_with_params(said.params):
+            return RefusalNews(said.job, trouble)
+        case _:
+            return None
+
+
+def event_of(at: float, app: AppId, said: Said) -> AgentEvent:
+    """The steward's event for what an agent says."""
+    match said:
+        case BidSaid():
+            return ev.BidReceived(at, app, said.round, said.bid)
+        case RunSaid():
+            return RunRequested(at, app, said.job, said.gpus, said.program, said.key, said.limit)
+        case StopSaid():
+            return StopRequested(at, app, said.run, said.key)
+        case ReleaseSaid():
+            return ReleaseRequested(at, app, said.gpus, said.tokens)
+        case PhaseSaid():
+            return ev.PhaseStarted(at, app, said.phase, said.targets)
+        case TargetsSaid(added=True):
+            return ev.WorkAdded(at, app, said.targets)
+        case TargetsSaid():
+            return ev.TargetsRevised(at, app, said.targets)
+        case TrialSaid():
+            return TrialChosen(at, app, said.job, said.params)
+        case ReachedSaid():
+            return JobNoted(at, app, said.reached)
+        case EndSaid():
+            return AppWon(at, app, said.outcome, said.best)
+        case _:
+            assert_never(said)
+
+
+def run_news(run: ActiveRun | RunEnd) -> RunNews:
+    """The state of a run, for its agent."""
+    if isinstance(run, RunEnd) and run.points_on:
+        # Its end is told after what it reported, which is on its way.
+        return RunNews(run.run, run.job, run.gpus, run.key, RunState.STOPPING)
+    return RunNews(
+        run.run,
+        run.job,
+        run.gpus,
+        run.key,
+        run.state,
+        run.code,
+        run.iterations,
+        run.message,
+        run.log,
+        run.interrupted,
+    )

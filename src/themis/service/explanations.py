@@ -1,10 +1,9 @@
-"""What the service knows of why an app waits, as facts to explain.
+"""The facts that explain why an app waits.
 
-explain(facts_of(service, app, now)).lines
+explain(facts_of(steward, rounds, app, now, agent_seen)).lines
 """
 
 import math
-from typing import Protocol
 
 from themis.core.arbiter.records import RoundRecord
 from themis.core.explain import Bidding, Facts, Ranking
@@ -20,29 +19,15 @@ from themis.service.retained_rows import EndedApp
 from themis.service.run_diagnostics import amiss, crashes_of, quiet_for, reason_of
 
 
-class ServiceForExplanations(Protocol):
-    """The service, as far as explanations are concerned."""
-
-    @property
-    def steward(self) -> Steward:
-        """The state; read only."""
-
-    @property
-    def book(self) -> RoundHistory:
-        """The last rounds."""
-
-    def seen(self, app: AppId) -> float | None:
-        """When the agent of an app was last heard."""
-
-
-def facts_of(host: ServiceForExplanations, app: AppId, now: float) -> Facts:
-    """What there is to say of an app that goes on."""
-    steward = host.steward
+def facts_of(
+    steward: Steward, rounds: RoundHistory, app: AppId, now: float, agent_seen: float | None
+) -> Facts:
+    """The facts about an app that goes on; `agent_seen` is when its agent last called."""
     world, ledger = steward.arbiter.world, steward.arbiter.ledger
     state = world.apps[app]
     runs = [run for run in steward.runs.values() if run.app == app]
     mine = ledger.holdings(app)
-    record = _last_round(host.book, app)
+    record = _last_round(rounds, app)
     quiet = [each for run in runs if (each := quiet_for(steward, run, now)) is not None]
     reason = reason_of(steward, state, runs, now)
     crashing = reason in {Reason.CRASH_LOOP, Reason.INVALID_SPEC}
@@ -69,7 +54,7 @@ def facts_of(host: ServiceForExplanations, app: AppId, now: float) -> Facts:
         next_round=steward.arbiter.next_round,
         next_expiry=_next_expiry(steward, app, now),
         lease_ends=min((lease.end for lease in mine.values()), default=None),
-        agent_seen=host.seen(app),
+        agent_seen=agent_seen,
         quiet=max(quiet, default=None),
         idle_after=steward.arbiter.settings.idle_after or None,
         phase=state.phase,
@@ -80,16 +65,16 @@ def facts_of(host: ServiceForExplanations, app: AppId, now: float) -> Facts:
 
 
 def facts_of_ended(app: AppId, ended: EndedApp, now: float) -> Facts:
-    """What there is to say of an app that is over."""
+    """The facts about an app that is over."""
     failed = ended.outcome.startswith("failed")
     reason = Reason.FAILED if failed else Reason.ENDED
     return Facts(app=app, reason=reason, now=now, outcome=ended.outcome, ended=ended.at)
 
 
-def _last_round(book: RoundHistory, app: AppId) -> RoundRecord | None:
-    """The newest round that says something of an app."""
-    for number in reversed(book.numbers()):
-        record, _ = book.round(number)
+def _last_round(rounds: RoundHistory, app: AppId) -> RoundRecord | None:
+    """The newest round that an app was in."""
+    for number in reversed(rounds.numbers()):
+        record, _ = rounds.round(number)
         if any(line.app == app for line in record.apps):
             return record
     return None
@@ -144,7 +129,7 @@ def _next_expiry(steward: Steward, app: AppId, now: float) -> float | None:
 
 
 def _crash(steward: Steward, app: AppId) -> str:
-    """What a job of an app said when it failed last; of several, the one that failed most."""
+    """The last error of an app's jobs; of several jobs, the one that failed most."""
     last = {job: crashes for job, crashes in crashes_of(steward, app).items() if crashes.last}
     if not last:
         return ""

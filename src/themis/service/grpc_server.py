@@ -244,7 +244,7 @@ class GrpcServer:
                     patience.reschedule(0.0)
             await stopping
         for row in self._refusals.close(self._settings.wall()):
-            self._service.writer.add(audit=row)
+            self._service.queue.add(audit=row)
 
     def change(self, limits: CallerLimits) -> None:
         """Go by other limits from now on."""
@@ -305,7 +305,7 @@ class GrpcServer:
         if row in rows:
             _LOG.warning("%s from %s is refused: %s", rpc.verb, peer.address, clean(error))
         for item in rows:
-            self._service.writer.add(audit=item)
+            self._service.queue.add(audit=item)
 
     async def _serve(self, rpc: Rpc, context: Any, peer: Peer) -> None:
         """Answer what comes on a stream, each message as a call of its own.
@@ -430,7 +430,7 @@ class GrpcServer:
         # The node knows it by the same name, whatever else it is called on its way.
         request = report_id(report.node, report.boot, report.number)
         with self._counted(f"{identity.credential} {report.node}"), marked(request=request):
-            return await self._service.report(report)
+            return await self._service.nodes.report(report)
 
     async def _exchange(self, identity: Identity, report: AgentReport) -> News:
         owner = self._service.owner_of(report.app)
@@ -438,17 +438,17 @@ class GrpcServer:
         for verb in dict.fromkeys(SAID_VERBS[type(said)] for said in report.said):
             require(identity, verb, owner)
         with self._counted(f"{identity.credential} {report.app}"):
-            return await self._service.exchange(report)
+            return await self._service.agents.exchange(report)
 
     async def _hosted(self, identity: Identity, asked: HostedAsked) -> Hosted:
         require(identity, HOSTED.verb, identity.subject)
         with self._counted(f"{identity.credential} hosted"):
-            return await self._service.hosting.list(OwnerId(identity.subject), asked.revision)
+            return await self._service.files.hosted_by(OwnerId(identity.subject), asked.revision)
 
     def _sheet(self, identity: Identity, asked: SheetAsked) -> SubmittedApp:
         owner = self._service.owner_of(asked.app)
         require(identity, SHEET.verb, owner)
-        return self._service.hosting.sheet(asked.app)
+        return self._service.files.file(asked.app)
 
     @contextmanager
     def _counted(self, who: str, more: int = 0) -> Iterator[None]:

@@ -1,10 +1,10 @@
-"""People who read logs, and the nodes that have them: asked for in orders, answered in reports.
+"""Requests for the logs of jobs: nodes get them with their orders, and answer in reports.
 
-    requests = LogRequests(host)
-    await desk.read("ann", app, job, offset=0, limit=65536, wait=20.0, caller="t1")
-    desk.take("m0", report.logs)
+    logs = LogRequests(loop)
+    await logs.read("ann", app, job, offset=0, limit=65536, wait=20.0, caller="t1")
+    logs.take(event, outcome)       # the parts that a report brings
 
-Nothing of it is kept: who waits when the service ends asks again.
+Nothing of it is stored: a reader that waits when the service ends asks again.
 """
 
 import asyncio
@@ -12,71 +12,60 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol
+from typing import Any
 
 from themis.core.model import AppId, JobId, OwnerId
 from themis.core.steward.commands import Outcome
-from themis.core.steward.events import LogsWanted, StewardEvent
+from themis.core.steward.events import LogsWanted, ReportCame, StewardEvent
 from themis.core.steward.rows import LoggedRun, LogsRow
 from themis.core.steward.steward import Steward
 from themis.errors import LimitError, UnavailableError
 from themis.protocol.node_messages import MOST_LOG, LogPart, LogWanted
+from themis.service.steward_loop import StewardLoop
 
 MOST_WAITING = 64
-"""Parts of the logs of one node that are waited for, shared by the owners of the apps."""
+"""Parts that calls wait for at one node, shared by the owners of the apps."""
 MOST_READERS = 16
-"""Calls of one caller under way."""
+"""Calls of one caller at a time."""
 ASK_EVERY = 0.05
-"""Seconds between two times that a node is asked: each makes it report, and its reports count."""
+"""Seconds between two requests to a node: each makes it report, and its reports are limited."""
 LOOK = 0.25
-"""Seconds between looks for a run that is yet to begin, or whose end is yet to be heard of."""
+"""Seconds between looks for a run that has not begun, or whose end is not known yet."""
 PATIENCE = 10.0
-"""Seconds beyond a heartbeat in which a node must say what it has."""
+"""Seconds beyond a heartbeat in which a node must answer."""
 _FAR = 1 << 60
 _RETRY = 1.0
-
-
-class ServiceForLogs(Protocol):
-    """The service, as readers of logs need it."""
-
-    @property
-    def steward(self) -> Steward:
-        """The state; read only."""
-
-    def now(self) -> float:
-        """The cluster's time."""
-
-    def apply(self, event: StewardEvent) -> Outcome:
-        """Hand an event to the steward."""
 
 
 Waiting = dict[LogWanted, asyncio.Future[LogPart]]
 
 
 class LogRequests:
-    """Who waits for which part of which log."""
+    """The calls that wait for parts of logs."""
 
-    def __init__(self, host: ServiceForLogs) -> None:
-        self._host = host
+    def __init__(self, loop: StewardLoop) -> None:
+        self._loop = loop
         self._waiting: dict[str, Waiting] = {}
         self._asked: dict[str, float] = {}
-        """When each node was last asked for something."""
+        """When each node was last asked."""
         self._later: dict[str, asyncio.TimerHandle] = {}
-        """Nodes that are to be asked."""
+        """Nodes that will be asked soon."""
         self._readers: dict[str, int] = {}
         self._count = 0
         self._closed = False
 
-    def take(self, node: str, parts: tuple[LogPart, ...]) -> None:
-        """A node says what it has; only of what it was asked."""
-        waiting = self._waiting.get(node, {})
-        by_number = {part.number: part for part in parts}
+    def take(self, event: StewardEvent, outcome: Outcome) -> None:
+        """Give the parts in a report to the calls that wait for them."""
+        if not isinstance(event, ReportCame):
+            return
+        waiting = self._waiting.get(event.report.node, {})
+        by_number = {part.number: part for part in event.report.logs}
         for want, future in waiting.items():
             part = by_number.get(want.number)
             if part is not None and part.run == want.run and not future.done():
                 future.set_result(part)
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """End all calls."""
         self._closed = True
         for timer in self._later.values():
@@ -100,28 +89,28 @@ class LogRequests:
         """A piece of a job's log, as soon as there is one, or nothing when time is up.
 
         Args:
-            owner: Whose app it is.
-            app: Which.
+            owner: The owner of the app.
+            app: The app.
             job: Its job.
             offset: In bytes of the logs of all its runs; negative: so many before the end.
             limit: Bytes at most.
             wait: Seconds.
-            caller: By whom calls are counted.
+            caller: Calls are counted by caller.
 
         Raises:
-            LimitError: Too many are waiting already.
-            UnavailableError: The node that has it does not answer.
+            LimitError: Too many calls wait already.
+            UnavailableError: The node that has the log does not answer.
         """
         with self._counted(caller):
-            reading = _Reading(self, self._host, owner, app, job, limit)
-            return await reading.piece(offset, wait)
+            reader = _LogReader(self, self._loop.steward, owner, app, job, limit)
+            return await reader.piece(offset, wait)
 
     async def ask(self, node: str, wanted: LogWanted, seconds: float) -> LogPart | None:
-        """What a node has of a log; None if it does not say so in time.
+        """The part of a log that a node has; None if it does not answer in time.
 
         Raises:
-            LimitError: Too many wait for this node; of those of an owner with more than others
-                also while it waits.
+            LimitError: Too many calls wait for this node. The owner with the most calls gets this
+                also while a call waits.
             UnavailableError: The service is stopping.
         """
         waiting = self._waiting.setdefault(node, {})
@@ -138,10 +127,10 @@ class LogRequests:
             return None
         finally:
             del waiting[wanted]
-            self._tell(node, LOOK)  # There is no hurry to say so, and who reads on asks soon.
+            self._tell(node, LOOK)  # Without hurry: a reader that goes on asks soon.
 
     def _tell(self, node: str, within: float) -> None:
-        """Tell a node soon what is wanted of it, with what else is wanted by then."""
+        """Tell a node soon what calls wait for, with what others wait for by then."""
         loop = asyncio.get_running_loop()
         before = self._later.get(node)
         at = max(loop.time() + within, self._asked.get(node, -math.inf) + ASK_EVERY)
@@ -156,10 +145,10 @@ class LogRequests:
         self._asked[node] = asyncio.get_running_loop().time()
         wanted = tuple(_open(self._waiting[node]))
         with suppress(UnavailableError):  # which ends the service by itself
-            self._host.apply(LogsWanted(self._host.now(), node, wanted))
+            self._loop.apply(LogsWanted(self._loop.now(), node, wanted))
 
     def number(self) -> int:
-        """One that was never used for a part."""
+        """A number that was never used for a part."""
         self._count += 1
         return self._count
 
@@ -176,20 +165,20 @@ class LogRequests:
                 del self._readers[caller]
 
 
-class _Reading:
-    """One call."""
+class _LogReader:
+    """One call that reads a log."""
 
     def __init__(
         self,
-        desk: LogRequests,
-        host: ServiceForLogs,
+        requests: LogRequests,
+        steward: Steward,
         owner: OwnerId,
         app: AppId,
         job: JobId,
         limit: int,
     ) -> None:
-        self._desk = desk
-        self._host = host
+        self._requests = requests
+        self._steward = steward
         self._owner = owner
         self._app = app
         self._job = job
@@ -218,7 +207,7 @@ class _Reading:
             await asyncio.sleep(min(LOOK, left))
 
     def _row(self) -> LogsRow:
-        row = self._host.steward.log_of(self._app, self._job)
+        row = self._steward.log_of(self._app, self._job)
         return row if row is not None else LogsRow(self._app, self._job, ())
 
     def _told(self, offset: int, following: int, text: str, run: int | None) -> dict[str, Any]:
@@ -238,7 +227,7 @@ class _Reading:
 
     @property
     def _patience(self) -> float:
-        return self._host.steward.arbiter.settings.heartbeat + PATIENCE
+        return self._steward.arbiter.settings.heartbeat + PATIENCE
 
     async def _part(
         self, run: LoggedRun, begin: int, offset: int, left: float
@@ -246,7 +235,7 @@ class _Reading:
         """Text from an offset on, where it ends, and whether to look again if there is none.
 
         Raises:
-            UnavailableError: A run goes on, and its node does not answer.
+            UnavailableError: The run goes on, and its node does not answer.
         """
         at_once = run.over or left <= 0.0
         seconds = self._patience if at_once else left
@@ -257,7 +246,9 @@ class _Reading:
         if run.over:
             return *_from_tail(run, begin, offset, self._limit), False
         if part is None and at_once and self._is_there(run):
-            raise UnavailableError(f"node {run.node} does not say what run {run.run} printed")
+            raise UnavailableError(
+                f"node {run.node} does not answer about the log of run {run.run}"
+            )
         return "", offset, part is not None or not self._is_there(run)
 
     async def _ask(
@@ -265,26 +256,24 @@ class _Reading:
     ) -> LogPart | None:
         if not self._is_there(run):
             return None
-        number, most = self._desk.number(), self._limit
+        number, most = self._requests.number(), self._limit
         if run.over:
             most = max(1, min(most, run.size - offset))
         wanted = LogWanted(run.run, self._app, self._owner, self._job, offset, most, now, number)
-        return await self._desk.ask(run.node, wanted, seconds)
+        return await self._requests.ask(run.node, wanted, seconds)
 
     def _is_there(self, run: LoggedRun) -> bool:
-        node = self._host.steward.nodes.get(run.node)
+        node = self._steward.nodes.get(run.node)
         return node is not None and node.present
 
     def _is_over(self, row: LogsRow) -> bool:
-        """Whether the job prints nothing more, as far as anybody knows."""
-        state = self._host.steward.arbiter.world.apps.get(self._app)
+        """Whether the job prints nothing more, as far as the service knows."""
+        state = self._steward.arbiter.world.apps.get(self._app)
         if state is None:
             return True
         if row.runs and not row.runs[-1].over:
             return False
-        said = [
-            each for each in self._host.steward.trials.reached(self._app) if each.job == self._job
-        ]
+        said = [each for each in self._steward.trials.reached(self._app) if each.job == self._job]
         if said and said[-1].failed:
             return True
         progress = state.jobs.get(self._job)
@@ -298,12 +287,12 @@ def _open(waiting: Waiting) -> list[LogWanted]:
 
 
 def _make_room(node: str, waiting: Waiting, owner: OwnerId) -> None:
-    """Let one more part of an owner be waited for, in the place of one of who has most if need be.
+    """Admit one more call of an owner, if need be instead of one of the owner with the most.
 
-    Else an owner who follows many logs would keep all others from reading theirs.
+    Otherwise an owner who follows many logs would keep all others from reading theirs.
 
     Raises:
-        LimitError: There is no room, and nobody has more than this owner would have.
+        LimitError: There is no room, and no owner has more than this one would have.
     """
     wanted = _open(waiting)
     if len(wanted) < MOST_WAITING:
@@ -326,7 +315,7 @@ def _located(row: LogsRow, offset: int) -> tuple[LoggedRun, int] | None:
 
 
 def _from_tail(run: LoggedRun, begin: int, offset: int, limit: int) -> tuple[str, int]:
-    """The last lines in place of a log that nobody has any more."""
+    """The last lines of a run, in place of a log that no node has any more."""
     kept = run.tail.encode()
     first = begin + run.size - len(kept)
     start = max(offset, first)

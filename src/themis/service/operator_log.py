@@ -1,10 +1,9 @@
-"""What the service's log says of what happens: machines, GPUs, apps, jobs that fail, rounds.
+"""The service's log: machines, GPUs, apps, failed jobs, rounds, refusals.
 
-    for line in lines_of(outcome, topology):
-        log.log(line.level, "%s", line.text)
+    OperatorLog(steward).take(event, outcome)
 
-One line for each thing that an operator may look for later. What comes from jobs and agents is made
-harmless first: nobody writes lines of their own into the log.
+One line for each thing that an operator may look for later. Text from jobs and agents is made
+harmless first: none of them can write lines of their own into the log.
 """
 
 import logging
@@ -15,9 +14,13 @@ from themis.core.arbiter import commands as cmd
 from themis.core.arbiter import events as ev
 from themis.core.model import GpuId, Topology
 from themis.core.steward.commands import Outcome
+from themis.core.steward.events import StewardEvent
 from themis.core.steward.rows import RunEnd
+from themis.core.steward.steward import Steward
 from themis.protocol.node_messages import RunState
 from themis.security.redaction import clean
+
+_LOG = logging.getLogger(__name__)
 
 
 class LogLine(NamedTuple):
@@ -27,20 +30,27 @@ class LogLine(NamedTuple):
     text: str
 
 
-def lines_of(outcome: Outcome, topology: Topology) -> Iterator[LogLine]:
-    """What there is to say of one outcome of the steward.
+class OperatorLog:
+    """Writes the lines of each outcome."""
 
-    Args:
-        outcome: What came of an event.
-        topology: The cluster after it.
-    """
+    def __init__(self, steward: Steward) -> None:
+        self._steward = steward
+
+    def take(self, event: StewardEvent, outcome: Outcome) -> None:
+        """Write the lines of an outcome."""
+        for line in lines_of(outcome, self._steward.arbiter.world.topology):
+            _LOG.log(line.level, "%s", line.text)
+
+
+def lines_of(outcome: Outcome, topology: Topology) -> Iterator[LogLine]:
+    """The lines of an outcome, with the cluster after it."""
     refused = {command.who for command in outcome.commands if isinstance(command, cmd.Refuse)}
     for event in outcome.changes.events:
         if not (refused and _subject(event) in refused):
             yield from _of_event(event, topology)
     rows = outcome.changes.rows or {}
     for row in rows.values():
-        # How it ended may be written again later, when its points were heard; its end is once.
+        # The row of its end is written again when its points were acknowledged; one line is enough.
         if isinstance(row, RunEnd) and f"run/{row.run}" in rows:
             yield from _of_run(row, topology)
     for command in outcome.commands:
@@ -48,7 +58,7 @@ def lines_of(outcome: Outcome, topology: Topology) -> Iterator[LogLine]:
 
 
 def _subject(event: ev.Event) -> str | None:
-    """What an event is about, by the name that a refusal of it has."""
+    """The name that a refusal of an event has."""
     match event:
         case ev.MachineJoined(machine=machine):
             return machine.name
@@ -97,6 +107,8 @@ def _of_run(row: RunEnd, topology: Topology) -> Iterator[LogLine]:
 
 def _of_command(command: object) -> Iterator[LogLine]:
     match command:
+        case cmd.Refuse():
+            yield LogLine(logging.INFO, f"refused: {clean(command.who)}: {clean(command.reason)}")
         case cmd.RecordApp(record=record):
             say = _warning if record.outcome.startswith("failed") else _info
             yield say(f"app {record.app} of {record.owner} is over: {record.outcome}")

@@ -1,10 +1,10 @@
-"""The service as a process: store, service, doors, signals, and an end within seconds.
+"""The process `themis serve`: store, service, servers, signals, and an end within seconds.
 
     await ServiceProcess(loaded, again=lambda: load(path)).run()
 
 Order matters at the start: certificates and addresses are checked, the store is locked and read, a
-round can be held, and only then does anybody get an answer. At the end the doors close first, what
-was decided is written, and training goes on untouched.
+round can be held, and only then are requests answered. At the end the servers close first, what was
+decided is written, and training goes on untouched.
 """
 
 import asyncio
@@ -12,10 +12,9 @@ import gc
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from themis import __version__
@@ -25,29 +24,26 @@ from themis.config.keys import KEYS, MAPPINGS, ServiceConfig, value_of
 from themis.config.loader import Loaded
 from themis.config.reload import plan_reload
 from themis.config.value_types import plain
-from themis.core.arbiter import Settings
 from themis.core.arbiter import events as ev
-from themis.core.policies import Policy, policy
 from themis.engines.supervisor.gpu_locks import highest_below
-from themis.errors import ConfigError, FatalStoreError, ThemisError
+from themis.errors import ConfigError, ThemisError
 from themis.node.bridge.child import BridgeChild, check_bridge
 from themis.node.bridge.process import engine_folder
 from themis.node.local_nodes import LocalNodes, local_machines
 from themis.ops.systemd import READY, STOPPING, notify
 from themis.security.bind_address import check_bind, listen
-from themis.security.browser_sessions import sweep
 from themis.security.tls import check_files
 from themis.security.token_files import ensure_admin
 from themis.security.token_store import StoredTokens
 from themis.service.grpc_server import GrpcServer, GrpcSettings
+from themis.service.housekeeping import keep_house, remember_rounds, sweep_sessions
 from themis.service.http.app import make_app
 from themis.service.http.connection_limits import ConnectionLimiter
 from themis.service.http.context import ApiContext
 from themis.service.http.server import open_http
 from themis.service.http.settings import ApiSettings
 from themis.service.persistence.recovery import RecoveredState, recover
-from themis.service.persistence.round_history import REMEMBERED, Steps, read_rounds
-from themis.service.persistence.start_parameters import StartParameters, parameters_row
+from themis.service.persistence.start_parameters import StartParameters
 from themis.service.persistence.store import is_new, open_store
 from themis.service.persistence.store.base import Store
 from themis.service.service import Service
@@ -60,20 +56,20 @@ _SWEEP_EVERY = 600.0
 _REAP_EVERY = 2.0
 _TEND_EVERY = 0.5
 LOCAL = "local"
-"""The engine whose machines have nodes of their own."""
+"""The engine whose machines run a node each."""
 _ENTRIES_AT_ONCE = 50
-_DOOR_PATIENCE = 3.0
+_CLOSE_PATIENCE = 3.0
 """Seconds that calls under way get when the service stops."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where a service can be reached."""
+    """Where a service listens."""
 
     http: Address
     grpc: Address | None
     admin_token: str
-    """The file of a token that was just made, if any."""
+    """The file of the admin token that was just made, if any."""
     store: str = ""
     """Without a password."""
     epoch: int = 0
@@ -111,52 +107,29 @@ class ServiceProcess:
         """Serve until told to stop.
 
         Raises:
-            ConfigError: Something in the configuration cannot be.
+            ConfigError: The configuration is impossible.
             ThemisError: The store cannot be used, or failed while serving.
         """
         config = self._loaded.config
-        for key, address in (("http", config.http), ("grpc", config.grpc)):
-            check_bind(key, address, config.tls)
-        check_files(config.tls, now=time.time())
-        # What would end it later ends it before there is a store or a token of it.
-        if config.engine != LOCAL:
-            check_bridge(config)
-        elif config.local_nodes is not None:
-            local_machines(config)
         new = is_new(config.store)
-        if new:
-            for key, address in (("http", config.http), ("grpc", config.grpc)):
-                listen(key, address).close()
+        _check(config, new=new)
         _state_folder(config)
         async with AsyncExitStack() as stack:
             store = open_store(config.store)
             stack.callback(store.close)
-            service = await self._begin(store, config, new=new)
-            self._service = service
+            service = self._service = await self._begin(store, config, new=new)
             stack.push_async_callback(service.close)
-            vault = StoredTokens(service.kept, service.keep)
+            vault = StoredTokens(service.rows, service.rows.keep)
             made = ensure_admin(vault, config.state_dir, now=time.time())
-            await service.settled()
+            await service.queue.settled()
             grpc, own = await self._open_grpc(stack, service, vault, config)
             http = await stack.enter_async_context(self._http(service, vault, config))
             stack.enter_context(self._signals())
-            for work in (self._keep_house(service), self._sweep(vault)):
-                stack.callback(asyncio.create_task(work).cancel)
-            supervisor = HostSupervisor(service.hosting, vault, HostCommand(config, own))
-            hosting = asyncio.create_task(supervisor.run())
-            hosting.add_done_callback(_tell_failure)
-            stack.push_async_callback(_ended, hosting)
+            self._beside(stack, keep_house(service, lambda: self._loaded.config.retention))
+            self._beside(stack, sweep_sessions(vault))
+            await self._start_hosts(stack, service, vault, HostCommand(config, own))
+            await self._start_nodes(stack, service, vault, config, grpc)
             epoch = service.steward.epoch
-            if config.engine != LOCAL:
-                bridge = self._bridge = BridgeChild(config, grpc)
-                bridge.tend(vault, now=time.time())
-                stack.callback(asyncio.create_task(_tend(bridge, vault)).cancel)
-            elif config.local_nodes is not None:
-                nodes = LocalNodes(config, grpc)
-                nodes.start(vault, now=time.time())
-                await service.settled()
-                reaping = asyncio.create_task(_reap(nodes))
-                stack.callback(reaping.cancel)
             self._announce(Listening(http, grpc, str(made or ""), store.url, epoch))
             _LOG.info(
                 "serving in epoch %d: http %s, grpc %s, policy %s, %d apps, %d machines",
@@ -165,37 +138,59 @@ class ServiceProcess:
             )
             notify(READY)
             # Not before: the first round is due, and the store is needed for it.
-            stack.callback(asyncio.create_task(_remember(service)).cancel)
+            self._beside(stack, remember_rounds(service))
             try:
                 await self._until_the_end(service)
             finally:
                 notify(STOPPING)
         _LOG.info("stopped; what runs on nodes goes on")
 
+    @staticmethod
+    def _beside(stack: AsyncExitStack, work: Coroutine[None, None, None]) -> None:
+        stack.callback(asyncio.create_task(work).cancel)
+
+    async def _start_hosts(
+        self, stack: AsyncExitStack, service: Service, vault: StoredTokens, command: HostCommand
+    ) -> None:
+        hosting = asyncio.create_task(HostSupervisor(service.files, vault, command).run())
+        hosting.add_done_callback(_log_failure)
+        stack.push_async_callback(_ended, hosting)
+
+    async def _start_nodes(
+        self,
+        stack: AsyncExitStack,
+        service: Service,
+        vault: StoredTokens,
+        config: ServiceConfig,
+        grpc: Address,
+    ) -> None:
+        """Start the bridge to another scheduler, or the nodes of this machine."""
+        if config.engine != LOCAL:
+            bridge = self._bridge = BridgeChild(config, grpc)
+            bridge.tend(vault, now=time.time())
+            self._beside(stack, _tend(bridge, vault))
+        elif config.local_nodes is not None:
+            nodes = LocalNodes(config, grpc)
+            nodes.start(vault, now=time.time())
+            await service.queue.settled()
+            self._beside(stack, _reap(nodes))
+
     async def _begin(self, store: Store, config: ServiceConfig, *, new: bool) -> Service:
-        rule = policy(config.policy, **dict(self._loaded.policy_options))
-        solving = SolverClient(config.solver)
+        options = dict(self._loaded.policy_options)
+        parameters = StartParameters(config.policy, options, self._loaded.settings)
+        solver = SolverClient(config.solver)
         # The solver's process loads its libraries while the store is read.
-        loading = asyncio.create_task(solving.start())
+        loading = asyncio.create_task(solver.start())
+        above = seen_there(config) if new else 0
         try:
-            memory = await asyncio.to_thread(
-                _recall_at_once,
-                *(store, rule, self._loaded.settings, config),
-                above_token=seen_there(config) if new else 0,
-            )
+            state = await asyncio.to_thread(_recover_at_once, store, config, parameters, above)
         except BaseException:
             loading.cancel()
-            await solving.close()
+            await solver.close()
             raise
         await loading
-        service = Service(memory, store, solving, policy=config.policy)
+        service = Service(state, store, solver)
         await service.start()
-        terms = StartParameters(
-            config.policy, dict(self._loaded.policy_options), self._loaded.settings
-        )
-        service.keep(parameters_row(service.kept, memory.epoch.number, terms))
-        if service.steward.arbiter.settings != self._loaded.settings:
-            await service.carry_out(ev.SettingsChanged(service.now(), self._loaded.settings))
         return service
 
     async def _open_grpc(
@@ -205,28 +200,25 @@ class ServiceProcess:
         vault: StoredTokens,
         config: ServiceConfig,
     ) -> tuple[Address, Address]:
-        """Listen; where others find the service, and where its own agents do."""
+        """Listen; the address for others, and that for the service's own agent hosts."""
         self._grpc = GrpcServer(service, vault, GrpcSettings(config.tls, config.limits))
         address = self._grpc_address = await self._grpc.start(config.grpc)
-        stack.push_async_callback(self._grpc.close, _DOOR_PATIENCE)
+        stack.push_async_callback(self._grpc.close, _CLOSE_PATIENCE)
         service.listening()
         return address, self._grpc.own or address
 
     async def _until_the_end(self, service: Service) -> None:
-        stopped = asyncio.create_task(self._stop.wait())
-        failed = asyncio.create_task(service.failed())
+        stopped: asyncio.Task[Any] = asyncio.create_task(self._stop.wait())
+        failed: asyncio.Future[Any] = service.queue.failed
         await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
-        service.hush()
+        service.stop()
         if failed.done():
             error = failed.result()
             _LOG.critical("nothing can be stored any more: %s", error)
             if isinstance(error, ThemisError):
                 raise error
             raise ThemisError(f"nothing can be stored any more: {error}")
-        failed.cancel()
-
-    # Doors
 
     @asynccontextmanager
     async def _http(
@@ -234,7 +226,7 @@ class ServiceProcess:
     ) -> AsyncIterator[Address]:
         self._api = ApiContext(service, vault, self._api_settings(config))
         app = make_app(self._api)
-        async with open_http(app, config.http, self._guard, config.tls, _DOOR_PATIENCE) as address:
+        async with open_http(app, config.http, self._guard, config.tls, _CLOSE_PATIENCE) as address:
             self._http_address = address
             # The port may have been chosen just now, and pages name it.
             self._api.change(self._api_settings(config))
@@ -292,7 +284,7 @@ class ServiceProcess:
             raise plan.refused[0]
         if wanted.settings != self._loaded.settings:
             now = self._service.now()
-            await self._service.carry_out(ev.SettingsChanged(now, wanted.settings))
+            await self._service.loop.carry_out(ev.SettingsChanged(now, wanted.settings))
         self._loaded = wanted
         self._api.change(self._api_settings(wanted.config))
         self._guard.change(wanted.config.limits)
@@ -303,45 +295,28 @@ class ServiceProcess:
         _LOG.info("configuration read again; changed: %s", ", ".join(changed) or "nothing")
         return {"changed": changed}
 
-    # Chores
 
-    async def _keep_house(self, service: Service) -> None:
-        """Snapshots, so that the next start is quick; and an end to what is old."""
-        pruned = 0.0
-        while True:
-            retention = self._loaded.config.retention
-            await asyncio.sleep(retention.snapshot)
-            prunes = service.now() - pruned >= _PRUNE_EVERY
-            pruned = service.now() if prunes else pruned
-            try:
-                await self._tidy(service, prunes=prunes)
-            except FatalStoreError as error:
-                service.writer.fail(error)
-                return
-            except ThemisError as error:  # a full disk, perhaps: the next time may work
-                _LOG.error("the store could not be tidied: %s", error)
+def _check(config: ServiceConfig, *, new: bool) -> None:
+    """Find mistakes that would end the service later, before there is a store or a token of it.
 
-    async def _tidy(self, service: Service, *, prunes: bool) -> None:
-        await service.writer.run(service.store.snapshot)
-        more = prunes
-        while more:
-            done: Any = await service.writer.run(
-                lambda: service.store.prune(
-                    older_than=service.now() - self._loaded.config.retention.age,
-                    keep_bytes=self._loaded.config.retention.bytes,
-                    audit_older_than=time.time() - self._loaded.config.retention.age,
-                )
-            )
-            more = done.more
-
-    async def _sweep(self, vault: StoredTokens) -> None:
-        while True:
-            sweep(vault, now=time.time())
-            await asyncio.sleep(_SWEEP_EVERY)
+    Raises:
+        ConfigError: There is one.
+    """
+    addresses = (("http", config.http), ("grpc", config.grpc))
+    for key, address in addresses:
+        check_bind(key, address, config.tls)
+    check_files(config.tls, now=time.time())
+    if config.engine != LOCAL:
+        check_bridge(config)
+    elif config.local_nodes is not None:
+        local_machines(config)
+    if new:
+        for key, address in addresses:
+            listen(key, address).close()
 
 
 def described(loaded: Loaded) -> dict[str, Any]:
-    """Every key with its value and where that comes from; of mappings, where any entry does."""
+    """Every key with its value and where it was set; for mappings, where any entry was set."""
     told = {}
     for name in KEYS:
         places = {
@@ -368,13 +343,13 @@ async def _tend(bridge: BridgeChild, vault: StoredTokens) -> None:
         try:
             bridge.tend(vault, now=time.time())
         except OSError as error:
-            _LOG.warning("the bridge cannot be looked after now: %s", error)
+            _LOG.warning("the bridge cannot be supervised now: %s", error)
 
 
-def _tell_failure(task: asyncio.Task[None]) -> None:
-    """A chore that must not end has ended."""
+def _log_failure(task: asyncio.Task[None]) -> None:
+    """Log that a task that must not end has ended."""
     if not task.cancelled() and task.exception() is not None:
-        _LOG.critical("agents are not looked after any more", exc_info=task.exception())
+        _LOG.critical("agent hosts are not supervised any more", exc_info=task.exception())
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
@@ -383,69 +358,46 @@ async def _ended(task: asyncio.Task[None]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def _remember(service: Service) -> None:
-    """Read the last rounds of earlier starts, a little at a time: nobody waits for them."""
-    apps = service.steward.arbiter.world.apps
-    present = {name: state.spec.owner for name, state in apps.items()}
-    gone = {name: ended.owner for name, ended in service.departed.all() if name not in apps}
-    store = service.store
-    steps: Steps = ()
-    try:
-        usage: Any = await service.writer.run(store.usage)
-        first, end = max(usage.first_entry, usage.next_entry - REMEMBERED), usage.next_entry
-        while first < end and not service.book.full:
-            begin = max(first, end - _ENTRIES_AT_ONCE)
-            found: Any = await service.writer.run(partial(read_rounds, store, begin, end - 1))
-            service.book.remember(found)
-            steps = (*found, *steps)
-            end = begin
-        service.book.conclude(present)
-    except ThemisError as error:
-        _LOG.warning("earlier rounds cannot be shown: %s", error)
-    service.past.remember(steps, {**gone, **present})
-
-
 def seen_there(config: ServiceConfig) -> int:
-    """The highest token on the machines of another scheduler, whoever gave it.
+    """The highest token on the machines of another scheduler, given by any service.
 
-    Their files are on shared storage and may be older than a new store: a service that began below
-    them would be refused everything as stale. A store that is not new knows its own.
+    Their files are on shared storage and may be older than a new store: the machines would refuse
+    the orders of a service with lower tokens as stale. A store that is not new knows its own.
     """
     if config.engine == LOCAL:
         return 0
 
     def unread(error: OSError) -> None:
-        _LOG.warning("leases of an earlier service cannot be looked at: %s", error)
+        _LOG.warning("leases of an earlier service cannot be read: %s", error)
 
     return highest_below(str(engine_folder(config)), unread)
 
 
-def _recall_at_once(
-    store: Store, rule: Policy, settings: Settings, config: ServiceConfig, *, above_token: int
+def _recover_at_once(
+    store: Store, config: ServiceConfig, parameters: StartParameters, above_token: int
 ) -> RecoveredState:
-    """Recall without looking for garbage meanwhile: everything that is made stays."""
+    """Recover without garbage collections meanwhile: everything that is made stays."""
     gc.disable()
     try:
-        memory = recover(
+        state = recover(
             store,
-            rule,
-            settings,
+            parameters,
             __version__,
             seed=config.seed,
             node_ttl=config.node_ttl,
             above_token=above_token,
         )
         gc.freeze()
-        # A crowd's bids are made to stay until the next round: looking through them after every
-        # few hundred finds nothing.
+        # The bids of a crowd stay until the next round: looking through them after every few
+        # hundred finds nothing.
         gc.set_threshold(10_000, 10, 10)
-        return memory
+        return state
     finally:
         gc.enable()
 
 
 def _state_folder(config: ServiceConfig) -> None:
-    """Make the folder of what the service keeps, for nobody else to read.
+    """Make the service's own folder, which other users cannot read.
 
     Raises:
         ConfigError: It cannot be made.
@@ -458,7 +410,7 @@ def _state_folder(config: ServiceConfig) -> None:
 
 
 class _Signals:
-    """Signals as calls, as long as it lasts."""
+    """Handlers for signals, inside a `with` block."""
 
     def __init__(self, calls: dict[signal.Signals, Callable[[], None]]) -> None:
         self._calls = calls

@@ -1,31 +1,34 @@
-"""What Prometheus reads: how fair it is now, and how quick rounds, bids and checkpoints are.
+"""Metrics for Prometheus: how fair the cluster is, and how quick rounds, bids and checkpoints are.
 
-    metrics = Metrics(service)
-    metrics.note(command)                 # counts what happens
-    metrics.text(named=True)              # the page; without names for who must not see them
+    metrics = Metrics(loop, agents, retired)
+    metrics.take(event, outcome)          # counts what happens
+    metrics.text(named=True)              # the page; without names for viewers
 
 Gauges are read from the service's state when they are asked for, so the series of an app is gone
 with the app. Counters and histograms begin anew with the service, as is usual.
 """
 
 import math
-from collections.abc import Container, Iterator, Mapping
-from typing import Protocol
+from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from themis.core.arbiter import commands as cmd
+from themis.core.arbiter import events as ev
 from themis.core.arbiter.cluster_state import GONE
 from themis.core.arbiter.leasing import CALLED_IN, DRAINING, GIVEN_BACK, LEASE_ENDS, SHARE_OVER
 from themis.core.arbiter.ledger import GpuState
 from themis.core.arbiter.offer import fairness_of
 from themis.core.model import AppId, GpuId, Lease
 from themis.core.model.reasons import Reason
-from themis.core.steward.commands import StewardCommand
-from themis.core.steward.steward import Steward
+from themis.core.steward.commands import Outcome, StewardCommand
+from themis.core.steward.events import AgentSpoke, StewardEvent
+from themis.service.agent_sessions import AgentSessions
+from themis.service.retired_machines import RetiredMachines
 from themis.service.run_diagnostics import reason_of, runs_by_app
+from themis.service.steward_loop import StewardLoop
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -53,30 +56,15 @@ def cause_of(reason: str) -> str:
     return "app_over" if reason.partition(":")[0] in _OUTCOMES else "gpu_lost"
 
 
-class ServiceForMetrics(Protocol):
-    """The service, as far as its metrics are concerned."""
-
-    @property
-    def steward(self) -> Steward:
-        """The state; read only."""
-
-    @property
-    def last_seen(self) -> Mapping[AppId, float]:
-        """When the agent of each app was last heard."""
-
-    @property
-    def removed(self) -> Container[str]:
-        """Machines that are gone for good."""
-
-    def now(self) -> float:
-        """The cluster's time."""
-
-
 class Metrics:
-    """Everything that is counted, and everything that is read."""
+    """Counts what happens, and reads the rest from the state."""
 
-    def __init__(self, host: ServiceForMetrics) -> None:
-        self._host = host
+    def __init__(self, loop: StewardLoop, agents: AgentSessions, retired: RetiredMachines) -> None:
+        self._loop = loop
+        self._agents = agents
+        self._retired = retired
+        self._asked: dict[AppId, tuple[int, float]] = {}
+        """By app: the round that it was last asked in and when, until it bids."""
         self._counted = CollectorRegistry()
         self._rounds = Histogram(
             "themis_auction_seconds", "From the opening of a round to its settlement",
@@ -103,16 +91,31 @@ class Metrics:
         self._ended: dict[GpuId, int] = {}
         """The token of the last lease that ended on each GPU; those before it are over too."""
 
-    def note(self, command: StewardCommand) -> None:
-        """Something is told: count what there is to count in it."""
+    def take(self, event: StewardEvent, outcome: Outcome) -> None:
+        """Count what is to be counted in an outcome."""
+        if isinstance(event, AgentSpoke) and isinstance(event.event, ev.BidReceived):
+            self._count_bid(event.event)
+        for command in outcome.commands:
+            self._count(command)
+
+    def _count_bid(self, bid: ev.BidReceived) -> None:
+        asked = self._asked.get(bid.app)
+        if asked is not None and asked[0] == bid.round:
+            del self._asked[bid.app]
+            self._bids.observe(max(0.0, bid.at - asked[1]))
+
+    def _count(self, command: StewardCommand) -> None:
         match command:
+            case cmd.Ask():
+                self._asked[command.app] = command.offer.round, self._loop.now()
             case cmd.RecordRound(record=record):
+                self._asked = {app: it for app, it in self._asked.items() if it[0] != record.round}
                 self._rounds.observe(max(0.0, record.settled - record.opened))
                 if record.failed:
                     self._failed.inc()
             case cmd.Assign(revoked=leases) if leases and command.reason != GIVEN_BACK:
                 self._preemptions.labels(cause_of(command.reason)).inc(len(leases))
-                now = self._host.now()
+                now = self._loop.now()
                 for lease in leases:
                     # Of what is lost in one go the end is told first.
                     if lease.token > self._ended.get(lease.gpu, 0):
@@ -126,7 +129,7 @@ class Metrics:
                 pass
 
     def _end(self, lease: Lease) -> float | None:
-        """Since when a lease was told to end that has ended; forget it and those before it."""
+        """When an ended lease was told to end; forget it and those before it."""
         self._ended[lease.gpu] = max(lease.token, self._ended.get(lease.gpu, 0))
         told = self._leaving.pop(lease.gpu, {})
         # A lease that was taken back before it began never ends.
@@ -135,33 +138,38 @@ class Metrics:
             self._leaving[lease.gpu] = rest
         return told.get(lease.token)
 
-    def note_bid(self, seconds: float) -> None:
-        """A bid came so long after its offer."""
-        self._bids.observe(max(0.0, seconds))
-
     def text(self, *, named: bool) -> bytes:
         """The page.
 
         Args:
-            named: Whether the reader may see whose apps are how late; who may not sees the worst.
+            named: Whether the reader may see each app; others see only the app that is worst off.
         """
         now = CollectorRegistry(auto_describe=False)
-        now.register(_Gauges(self._host, named=named))
+        now.register(_Gauges(self._loop, self._agents, self._retired, named=named))
         return generate_latest(now) + generate_latest(self._counted)
 
 
 class _Gauges:
     """Reads the state once for a page."""
 
-    def __init__(self, host: ServiceForMetrics, *, named: bool) -> None:
-        self._host = host
+    def __init__(
+        self,
+        loop: StewardLoop,
+        agents: AgentSessions,
+        retired: RetiredMachines,
+        *,
+        named: bool,
+    ) -> None:
+        self._loop = loop
+        self._agents = agents
+        self._retired = retired
         self._named = named
 
     def describe(self) -> list[Metric]:
         return []
 
     def collect(self) -> Iterator[Metric]:
-        arbiter, now = self._host.steward.arbiter, self._host.now()
+        arbiter, now = self._loop.steward.arbiter, self._loop.now()
         stands = fairness_of(arbiter.world, now)
         known = {app: each.rho for app, each in stands.items() if math.isfinite(each.rho)}
         if self._named:
@@ -176,7 +184,7 @@ class _Gauges:
             seen = GaugeMetricFamily(
                 "themis_agent_last_seen_seconds", "Since an app's agent was heard", labels=["app"]
             )
-            for app, at in self._host.last_seen.items():
+            for app, at in self._agents.heard_at().items():
                 seen.add_metric([app], max(0.0, now - at))
             yield seen
         worst = GaugeMetricFamily("themis_max_rho", "The rho of the app that is worst off")
@@ -186,15 +194,15 @@ class _Gauges:
         yield self._unserved()
 
     def _gpus(self) -> Metric:
-        arbiter, removed = self._host.steward.arbiter, self._host.removed
+        arbiter = self._loop.steward.arbiter
         ledger, topology = arbiter.ledger, arbiter.world.topology
         gpus = GaugeMetricFamily("themis_gpus", "GPUs by what they are in", labels=["state"])
         counts: dict[str, int] = {str(state): count for state, count in ledger.counts().items()}
-        # Of a machine that is not heard nobody knows whether it is well.
+        # Whether a silent machine is well is not known.
         gone = [gpu for gpu in range(len(ledger)) if ledger.quarantine_reason(GpuId(gpu)) == GONE]
         counts[GpuState.QUARANTINED] = counts.get(GpuState.QUARANTINED, 0) - len(gone)
         names = (topology.machines[topology.seats[gpu].machine].name for gpu in gone)
-        counts["absent"] = sum(name not in removed for name in names)
+        counts["absent"] = sum(name not in self._retired for name in names)
         for state in (*GpuState, "absent"):
             gpus.add_metric([state], counts.get(state, 0))
         return gpus
@@ -206,7 +214,7 @@ class _Gauges:
             labels=["reason"],
         )
         counts = dict.fromkeys((reason for reason in Reason if reason not in _CONTENT), 0)
-        steward, now = self._host.steward, self._host.now()
+        steward, now = self._loop.steward, self._loop.now()
         runs = runs_by_app(steward)
         for state in steward.arbiter.world.apps.values():
             reason = reason_of(steward, state, runs.get(state.id, ()), now)

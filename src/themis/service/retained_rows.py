@@ -1,37 +1,40 @@
-"""What is kept of apps beside their state: how those that are over ended, and keys of submissions.
+"""What the service remembers of apps for a week: how they ended, and the keys of submissions.
 
-    departed.note(record)           # rows to store with the end of an app
-    departed.find(app)              # whose it was and how it ended, for a week
-    submissions.find(owner, key)    # the app that this key was used for
+    ended.find(app)                 # the owner of an app and how it ended
+    keys.find(owner, key)           # the app that was submitted with this key
 
-Rows of the service's own, so that they outlast it. Both go by age, and beyond a number the oldest
-go first: nobody can fill the store with them. A key stays as long as its app is under way, and so
-do those before it: whoever numbers their submissions would begin with the first again.
+Both go by age, and beyond a number the oldest go first: no owner can fill the store with them. A
+key stays as long as its app is under way, and so do the keys before it: an owner who numbers
+submissions would begin with the first again.
 """
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from themis.core.arbiter import commands as cmd
 from themis.core.arbiter.records import AppRecord
 from themis.core.fairness.ideal_time import Convention, ideal_time
 from themis.core.model import AppId, OwnerId
-from themis.errors import RefusedError
+from themis.core.steward.commands import Outcome
+from themis.core.steward.events import StewardEvent
+from themis.core.steward.steward import Steward
 from themis.recording.codec import decode, dumps, loads
+from themis.service.persistence.commit_queue import DurableRows, Rows
+from themis.service.persistence.round_history import arrivals
 
 KEPT_FOR = 7 * 86400.0
 """Seconds after which the end of an app and the key of a submission are forgotten."""
 MOST_ENDED = 10_000
-"""Apps that are over, of all owners."""
+"""Ended apps of all owners."""
 MOST_KEYS = 10_000
-"""Keys of one owner: whoever submits more loses their own."""
+"""Keys of one owner: an owner who submits more loses the oldest."""
 
 _ENDED = "ended/"
 _SUBMIT = "submit/"
 
-Rows = dict[str, str | None]
-_Kind = TypeVar("_Kind")
+_Key = TypeVar("_Key", bound=str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +52,26 @@ class EndedApp:
 
 
 class EndedApps:
-    """Apps that are over."""
+    """Apps that are over, the first to end first."""
 
-    def __init__(self, kept: Mapping[str, str], convention: Convention) -> None:
-        self._kept = kept
+    def __init__(self, rows: DurableRows, convention: Convention) -> None:
+        self._rows = rows
         self._convention = convention
-        self._known: dict[str, tuple[str, EndedApp | None]] = {}
-        """Rows that were read, as text and as what it says."""
+        found = [
+            (AppId(key.removeprefix(_ENDED)), decode(EndedApp, loads(text)))
+            for key, text in rows.items()
+            if key.startswith(_ENDED)
+        ]
+        self._apps = dict(sorted(found, key=lambda item: (item[1].at, item[0])))
 
-    def note(self, record: AppRecord) -> Rows:
-        """The row that says how an app ended."""
+    def take(self, event: StewardEvent, outcome: Outcome) -> None:
+        """Keep how apps ended; forget those whose names are used anew."""
+        self.forget(item.app for item in arrivals(outcome.changes.events, outcome.commands))
+        for command in outcome.commands:
+            if isinstance(command, cmd.RecordApp):
+                self._note(command.record)
+
+    def _note(self, record: AppRecord) -> None:
         ended = EndedApp(
             record.owner,
             record.outcome,
@@ -67,43 +80,36 @@ class EndedApps:
             record.elapsed,
             _ideal_time(record, self._convention),
         )
-        return {_ENDED + record.app: dumps(ended)}
+        self._apps.pop(record.app, None)
+        self._apps[record.app] = ended
+        self._rows.keep({_ENDED + record.app: dumps(ended)})
 
-    def forget(self, app: AppId) -> Rows:
-        """Its name is used anew."""
-        key = _ENDED + app
-        return {key: None} if key in self._kept else {}
+    def forget(self, apps: Iterable[AppId]) -> None:
+        """Drop apps and their rows."""
+        known = [app for app in apps if self._apps.pop(app, None) is not None]
+        self._rows.keep({_ENDED + app: None for app in known})
 
     def find(self, app: AppId) -> EndedApp | None:
-        """How an app ended; None if nobody knows."""
-        text = self._kept.get(_ENDED + app)
-        return None if text is None else _read(EndedApp, text)
+        """How an app ended; None if that is not known."""
+        return self._apps.get(app)
 
     def all(self) -> list[tuple[AppId, EndedApp]]:
-        """All apps that are over and not forgotten, the last to end first."""
-        known = [(AppId(key.removeprefix(_ENDED)), ended) for key, ended in self._rows()]
-        return sorted(known, key=lambda item: (-item[1].at, item[0]))
+        """All of them, the last to end first."""
+        return list(reversed(self._apps.items()))
 
-    @staticmethod
-    def named(rows: Rows) -> list[AppId]:
-        """The apps that rows are of."""
-        return [AppId(key.removeprefix(_ENDED)) for key in rows]
+    def old(self, now: float) -> list[AppId]:
+        """Apps to forget: too long ago, or too many."""
+        dated = [(ended.at, app) for app, ended in self._apps.items()]
+        return _outlived(dated, now, MOST_ENDED)
 
-    def old(self, now: float) -> Rows:
-        """Rows that may go."""
-        ends = sorted((ended.at, key) for key, ended in self._rows())
-        return _outlived(ends, now, MOST_ENDED)
 
-    def _rows(self) -> list[tuple[str, EndedApp]]:
-        """All of them. Each is read once: for ten thousand nobody else is served half a second."""
-        before, self._known = self._known, {}
-        for key, text in self._kept.items():
-            if key.startswith(_ENDED):
-                known = before.get(key)
-                if known is None or known[0] != text:
-                    known = text, _read(EndedApp, text)
-                self._known[key] = known
-        return [(key, ended) for key, (_, ended) in self._known.items() if ended is not None]
+def owner_of(steward: Steward, ended: EndedApps, app: AppId) -> OwnerId | None:
+    """The owner of an app that goes on or has ended; None if neither is known."""
+    state = steward.arbiter.world.apps.get(app)
+    if state is not None:
+        return state.spec.owner
+    over = ended.find(app)
+    return over.owner if over is not None else None
 
 
 def _ideal_time(record: AppRecord, convention: Convention) -> float:
@@ -124,77 +130,50 @@ class _Submitted:
 
 
 class SubmissionKeys:
-    """Keys that were used: the same submission, sent again, is the same app."""
+    """Keys of submissions: the same submission, sent again, is the same app."""
 
-    def __init__(self, kept: Mapping[str, str]) -> None:
-        self._kept = kept
+    def __init__(self, rows: DurableRows) -> None:
+        self._rows = rows
 
-    def note(self, owner: OwnerId, key: str, app: AppId, now: float) -> Rows:
+    def row(self, owner: OwnerId, key: str, app: AppId, now: float) -> Rows:
         """The row that says that a key was used."""
         return {f"{_SUBMIT}{owner}/{key}": dumps(_Submitted(app, now))}
 
     def find(self, owner: OwnerId, key: str) -> AppId | None:
-        """The app that a key of an owner was used for."""
-        text = self._kept.get(f"{_SUBMIT}{owner}/{key}")
-        if text is None:
-            return None
-        found = _read(_Submitted, text)
-        return found.app if found is not None else AppId(text)
+        """The app that an owner submitted with a key."""
+        text = self._rows.get(f"{_SUBMIT}{owner}/{key}")
+        return None if text is None else decode(_Submitted, loads(text)).app
 
-    def old(self, now: float, active: Collection[AppId] = ()) -> Rows:
-        """Rows that may go; those without a time are dated from now.
-
-        Args:
-            now: The time.
-            active: Apps that are not over.
-        """
+    def forget_old(self, now: float, active: Collection[AppId]) -> None:
+        """Drop keys that are too old or too many; `active` apps are not over."""
         uses: dict[str, list[tuple[float, str]]] = {}
         needed: dict[str, float] = {}
         """By owner: when the last app was submitted that is still under way."""
-        rows: Rows = {}
-        for key, used in _all(_Submitted, self._kept, _SUBMIT):
-            if used is None:
-                rows[key] = dumps(_Submitted(AppId(self._kept[key]), now))
-            else:
-                owner = key.split("/")[1]
+        for key, text in self._rows.items():
+            if key.startswith(_SUBMIT):
+                used, owner = decode(_Submitted, loads(text)), key.split("/")[1]
                 uses.setdefault(owner, []).append((used.at, key))
                 if used.app in active:
                     needed[owner] = max(used.at, needed.get(owner, used.at))
         for owner, mine in uses.items():
-            rows |= _outlived(sorted(mine), now, MOST_KEYS, needed.get(owner, -math.inf))
-        return rows
+            old = _outlived(sorted(mine), now, MOST_KEYS, needed.get(owner, -math.inf))
+            self._rows.keep(dict.fromkeys(old))
 
 
 def _outlived(
-    dated: list[tuple[float, str]], now: float, most: int, needed: float = -math.inf
-) -> Rows:
-    """Of rows by age, the oldest first, those that are too old or too many.
+    dated: Sequence[tuple[float, _Key]], now: float, most: int, needed: float = -math.inf
+) -> list[_Key]:
+    """What is too old or too much.
 
     Args:
-        dated: When they were written, and their keys.
+        dated: Times and keys, the oldest first.
         now: The time.
         most: How many may stay.
-        needed: Those up to then do not grow too old.
+        needed: Keys up to this time do not grow too old.
     """
     many = len(dated) - most
-    return {
-        key: None
+    return [
+        key
         for index, (at, key) in enumerate(dated)
         if index < many or (now - at > KEPT_FOR and at > needed)
-    }
-
-
-def _all(
-    kind: type[_Kind], kept: Mapping[str, str], prefix: str
-) -> Iterator[tuple[str, _Kind | None]]:
-    for key, text in kept.items():
-        if key.startswith(prefix):
-            yield key, _read(kind, text)
-
-
-def _read(kind: type[_Kind], text: str) -> _Kind | None:
-    """The row, unless it is one from before rows had this form."""
-    try:
-        return decode(kind, loads(text))
-    except RefusedError:
-        return None
+    ]

@@ -1,37 +1,32 @@
-"""Machines that are gone for good, as an operator said.
+"""Machines that an operator has retired: not shown and not counted any more.
 
-    service.keep(service.removed.note("gpu-07"))
-
-GPUs have numbers that never change, so the cluster goes on knowing such a machine; it is only not
-shown and not counted any more. One that comes back all the same is shown again, and used.
+GPUs have numbers that never change, so the cluster goes on knowing such a machine. A machine that
+comes back all the same is shown again, and used.
 """
 
-from collections.abc import Iterable, Mapping
-
 from themis.core.arbiter import events as ev
+from themis.core.steward.commands import Outcome
+from themis.core.steward.events import StewardEvent
+from themis.service.persistence.commit_queue import DurableRows
 
-_PREFIX = "removed/"
+_PREFIX = "retired/"
 
 
 class RetiredMachines:
-    """Their names."""
+    """The names of retired machines."""
 
-    def __init__(self, kept: Mapping[str, str]) -> None:
-        self._names = {key.removeprefix(_PREFIX) for key in kept if key.startswith(_PREFIX)}
+    def __init__(self, rows: DurableRows) -> None:
+        self._rows = rows
 
     def __contains__(self, name: object) -> bool:
-        return name in self._names
+        return f"{_PREFIX}{name}" in self._rows
 
-    def note(self, name: str) -> dict[str, str | None]:
-        """A machine is gone for good; the rows to keep."""
-        self._names.add(name)
-        return {_PREFIX + name: ""}
+    def retire(self, name: str) -> None:
+        """Retire a machine."""
+        self._rows.keep({_PREFIX + name: ""})
 
-    def hear(self, events: Iterable[ev.Event]) -> dict[str, str | None]:
-        """Forget those that are back; the rows to keep."""
-        if not self._names:
-            return {}
-        joined = {each.machine.name for each in events if isinstance(each, ev.MachineJoined)}
-        back = sorted(joined & self._names)
-        self._names.difference_update(back)
-        return {_PREFIX + name: None for name in back}
+    def take(self, event: StewardEvent, outcome: Outcome) -> None:
+        """Forget machines that are back."""
+        joined = [each for each in outcome.changes.events if isinstance(each, ev.MachineJoined)]
+        back = {each.machine.name for each in joined if each.machine.name in self}
+        self._rows.keep({_PREFIX + name: None for name in sorted(back)})

@@ -16,7 +16,6 @@ from themis.core.model import AppId, GpuId, JobId
 from themis.core.steward.rows import ActiveRun, Release
 from themis.core.steward.steward import Steward
 from themis.core.tuners import CURVES
-from themis.errors import UnavailableError
 from themis.protocol.agent_messages import Reached
 from themis.protocol.node_messages import RunState
 from themis.recording.cluster_snapshots import (
@@ -26,21 +25,13 @@ from themis.recording.cluster_snapshots import (
     ProcessStage,
     Snapshot,
 )
-from themis.service.persistence.start_parameters import parameters_of
 from themis.service.run_diagnostics import runs_by_app
 from themis.service.service import Service
 
 
 def snapshot_of(service: Service, wall: float | None = None) -> Snapshot:
-    """The state of a cluster as it is now.
-
-    Raises:
-        UnavailableError: The service has not begun.
-    """
-    terms = parameters_of(service.kept, "the service")
-    if not terms:
-        raise UnavailableError("the service does not know its policy yet")
-    present = terms[max(terms)]
+    """The state of a cluster as it is now."""
+    present = service.parameters
     steward, now = service.steward, service.now()
     arbiter, runs = steward.arbiter, runs_by_app(steward)
     given = {(row.app, row.gpu) for row in steward.rows.values() if isinstance(row, Release)}
@@ -56,7 +47,7 @@ def snapshot_of(service: Service, wall: float | None = None) -> Snapshot:
 
 def _tuner(service: Service, app: AppId) -> str:
     """Whether trials of an app may end at any time; all else its phases tell."""
-    return CURVES if service.hosting.stop_of(app) == StopRule.CURVE else ""
+    return CURVES if service.files.stop_rule(app) == StopRule.CURVE else ""
 
 
 def _picture(

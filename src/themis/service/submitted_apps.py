@@ -1,8 +1,7 @@
-"""Apps that were submitted as files: what was written, and which of them need an agent of ours.
+"""Apps that were submitted as files: what was written, and which of them the service hosts.
 
-    sheets.note(sheet)                      # rows to store with the app
-    await sheets.list(owner, revision)      # for a host of agents: waits for another answer
-    sheets.sheet(app)                       # for its agent, and nobody else
+    files.file(app)                             # for the app's agent, and for no one else
+    await files.hosted_by(owner, revision)      # for a host of agents: waits for a change
 
 A file has the environment of its jobs in it, which may be secret: it is stored, and told to hosts
 of the app's owner only.
@@ -10,106 +9,116 @@ of the app's owner only.
 
 import asyncio
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
 from themis.apps import Minder
+from themis.core.arbiter import commands as cmd
 from themis.core.model import AppId, OwnerId
+from themis.core.steward.commands import Outcome
+from themis.core.steward.events import StewardEvent
+from themis.core.steward.steward import Steward
 from themis.errors import RefusedError, UnknownAppError
 from themis.protocol.agent_messages import Hosted, SubmittedApp
 from themis.recording.codec import decode, dumps, loads
+from themis.service.persistence.commit_queue import DurableRows, Rows
 
 POLL = 20.0
 """Seconds after which a host without news is answered."""
 
-_SHEET = "sheet/"
+_FILE = "file/"
 
 
 class SubmittedApps:
-    """What is kept of submitted files."""
+    """The stored files."""
 
-    def __init__(self, kept: Mapping[str, str], active: Callable[[], Collection[AppId]]) -> None:
-        self._kept = kept
-        self._active = active
+    def __init__(self, rows: DurableRows, steward: Steward) -> None:
+        self._rows = rows
+        self._steward = steward
         self._owners: dict[AppId, OwnerId] = {}
         self._own: set[AppId] = set()
-        """Those that a process of their owner's speaks for."""
+        """Apps whose agent is a process of their owner's."""
         self._stops: dict[AppId, str] = {}
+        """Apart from the files, which are long: forecasts ask for it of all apps."""
         self._revision = 1
         self._changed = asyncio.Event()
-        for key, text in kept.items():
-            if key.startswith(_SHEET):
+        for key, text in rows.items():
+            if key.startswith(_FILE):
                 self._note(_read(text))
 
-    def _note(self, sheet: SubmittedApp) -> None:
-        self._owners[sheet.app] = sheet.owner
-        body: Any = json.loads(sheet.body)
+    def _note(self, file: SubmittedApp) -> None:
+        self._owners[file.app] = file.owner
+        body: Any = json.loads(file.body)
         if body.get("tuner") == Minder.OWN:
-            self._own.add(sheet.app)
+            self._own.add(file.app)
         stop = body.get("stop")
-        self._stops[sheet.app] = str(stop.get("method", "")) if isinstance(stop, dict) else ""
+        self._stops[file.app] = str(stop.get("method", "")) if isinstance(stop, dict) else ""
 
-    def note(self, sheet: SubmittedApp) -> dict[str, str | None]:
-        """The row of a new app; `tell` when it is there."""
-        self._note(sheet)
-        return {_SHEET + sheet.app: dumps(sheet)}
+    def add(self, file: SubmittedApp) -> Rows:
+        """Note a new app; returns the row to store with it. `notify` when it is there."""
+        self._note(file)
+        return {_FILE + file.app: dumps(file)}
 
-    def forget(self, app: AppId) -> dict[str, str | None]:
-        """The row may go."""
-        self._owners.pop(app, None)
-        self._own.discard(app)
-        self._stops.pop(app, None)
-        return {_SHEET + app: None} if _SHEET + app in self._kept else {}
+    def forget(self, apps: Iterable[AppId]) -> None:
+        """Drop the files of apps."""
+        for app in apps:
+            if self._owners.pop(app, None) is not None:
+                self._own.discard(app)
+                self._stops.pop(app)
+                if _FILE + app in self._rows:
+                    self._rows.keep({_FILE + app: None})
 
     def __contains__(self, app: AppId) -> bool:
         return app in self._owners
 
-    def sheet(self, app: AppId) -> SubmittedApp:
+    def file(self, app: AppId) -> SubmittedApp:
         """What was submitted.
 
         Raises:
             UnknownAppError: It was not submitted as a file, or is forgotten.
         """
-        text = self._kept.get(_SHEET + app)
+        text = self._rows.get(_FILE + app)
         if text is None:
             raise UnknownAppError(app, "there is no such app, or it was not submitted as a file")
         return _read(text)
 
-    def stop_of(self, app: AppId) -> str:
-        """The rule by which its trials are stopped, if a file says so.
-
-        Kept apart: files are long, and forecasts ask for that of all apps.
-        """
+    def stop_rule(self, app: AppId) -> str:
+        """The rule by which its trials are stopped, if a file says so."""
         return self._stops.get(app, "")
 
-    # Who needs an agent
+    # Which apps need an agent of the service's
+
+    def take(self, event: StewardEvent, outcome: Outcome) -> None:
+        """Wake hosts when apps are over."""
+        if any(isinstance(command, cmd.RecordApp) for command in outcome.commands):
+            self.notify()
 
     def hosting(self) -> set[OwnerId]:
         """Owners with apps that need an agent."""
         return set(self._hosted().values())
 
     def _hosted(self) -> dict[AppId, OwnerId]:
-        active = self._active()
+        active = self._steward.arbiter.world.apps
         return {
             app: owner
             for app, owner in self._owners.items()
             if app in active and app not in self._own
         }
 
-    def tell(self) -> None:
-        """Apps came or went."""
+    def notify(self) -> None:
+        """Wake hosts: apps came or went."""
         self._revision += 1
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def hosting_changed(self, seconds: float) -> None:
-        """Wait until apps came or went, so long at most."""
+        """Wait until apps came or went, so many seconds at most."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
 
-    async def list(self, owner: OwnerId, revision: int) -> Hosted:
+    async def hosted_by(self, owner: OwnerId, revision: int) -> Hosted:
         """The apps of an owner that need an agent; at once if that may have changed since."""
         if revision == self._revision:
             await self.hosting_changed(POLL)
@@ -121,4 +130,4 @@ def _read(text: str) -> SubmittedApp:
     try:
         return decode(SubmittedApp, loads(text))
     except RefusedError as error:
-        raise RefusedError("sheet", f"a stored app cannot be read: {error.reason}") from None
+        raise RefusedError("app file", f"a stored app cannot be read: {error.reason}") from None

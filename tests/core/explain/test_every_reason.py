@@ -101,7 +101,7 @@ class Stage:
     def happens(self, event: Callable[[float], Any]) -> None:
         async def work() -> None:
             service = self.live.desk.service
-            service.apply(event(service.now()))
+            service.loop.apply(event(service.now()))
 
         self.live.do(work())
 

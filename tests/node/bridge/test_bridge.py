@@ -13,9 +13,7 @@ import pytest
 from tests.support.fake_scheduler import PretendCluster, PretendScheduler
 from themis.config.addresses import Address
 from themis.config.keys import ServiceConfig, Slurm, Tls
-from themis.core.arbiter import Settings
 from themis.core.model import AppId, GpuId, JobId, LeaseSource, Machine, OwnerId
-from themis.core.policies import policy
 from themis.engines.base import Engine
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
@@ -38,6 +36,7 @@ from themis.security.token_files import read_token
 from themis.security.token_store import StoredTokens
 from themis.security.tokens import check_token
 from themis.service.persistence.recovery import recover
+from themis.service.persistence.start_parameters import StartParameters
 from themis.service.persistence.store import open_store
 from themis.service.process import seen_there
 
@@ -327,11 +326,10 @@ def test_a_new_service_on_machines_of_an_old_one_gives_tokens_that_they_take(
     old.take(["0"], 41)
     old.release()
     with open_store(f"sqlite:///{tmp_path}/new.sqlite", reserve_bytes=0) as store:
-        rule = policy("fifo")
         above = seen_there(config)
-        memory = recover(store, rule, Settings(), "test", above_token=above)
-        assert memory.epoch.first_token == 42
-        ledger = memory.steward.arbiter.ledger
+        state = recover(store, StartParameters("fifo"), "test", above_token=above)
+        assert store.epochs()[-1].first_token == 42
+        ledger = state.steward.arbiter.ledger
         ledger.add(1)
         lease = ledger.grant(GpuId(0), AppId("a"), at=0.0, end=1.0, source=LeaseSource.ARRIVAL)
         Fence(str(gpus)).take(["0"], lease.token)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.http_service import Desk, desk_of, says_that_it_is_empty
 from tests.support.scripted_world import simple_app
+from tests.support.subscribers import give, rows_in_memory
 from themis.config.keys import CallerLimits
 from themis.core.arbiter import commands as cmd
 from themis.core.arbiter import events as ev
@@ -57,7 +58,7 @@ async def busy(desk: Desk) -> None:
     async with asyncio.timeout(30):
         while not (ledger.holdings(AppId("ann-sweep")) and ledger.holdings(AppId("bob-sweep"))):
             await asyncio.sleep(0.05)
-        while not desk.service.book.numbers():
+        while not desk.service.rounds.numbers():
             await asyncio.sleep(0.05)
 
 
@@ -282,7 +283,7 @@ def test_streams_are_counted_and_end_with_their_token_and_with_the_service(tmp_p
         assert (await desk.call("root", "DELETE", f"/v1/tokens/{ends}")).status_code == 200
         async with asyncio.timeout(20):
             await one.task
-        desk.service.hush()
+        desk.service.stop()
         async with asyncio.timeout(20):
             await two.task
 
@@ -400,14 +401,14 @@ def owner(app: AppId) -> OwnerId | None:
 
 
 def departed() -> EndedApps:
-    return EndedApps({}, Convention.FAIR_SHARE)
+    return EndedApps(rows_in_memory(), Convention.FAIR_SHARE)
 
 
 def test_segments_are_bounded_and_told_from_where_one_stopped() -> None:
-    past = PageHistory(departed(), most=3)
+    past = PageHistory(departed(), owner, most=3)
     for number in range(5):
         start = 10.0 * number
-        past.take((), [over("a-1", start + 5.0, lease("a-1", 0, number, start))], owner)
+        give(past, over("a-1", start + 5.0, lease("a-1", 0, number, start)))
     assert (past.closed, [item.held.start for item in past.segments()]) == (5, [20.0, 30.0, 40.0])
     assert [item.held.start for item in past.segments(4)] == [40.0]
     assert len(list(past.segments(0))) == 3
@@ -415,13 +416,13 @@ def test_segments_are_bounded_and_told_from_where_one_stopped() -> None:
     # Told by an earlier service: everything is new.
     assert len(list(past.segments(99))) == 3
     # A lease that never began was never held.
-    past.take((), [over("a-1", 5.0, lease("a-1", 0, 9, 7.0))], owner)
+    give(past, over("a-1", 5.0, lease("a-1", 0, 9, 7.0)))
     assert past.closed == 5
 
 
 def test_what_was_before_a_restart_belongs_to_who_had_the_name_then() -> None:
-    past = PageHistory(departed())
-    past.take((), [cmd.RecordRound(record(3, "late"))], owner)
+    past = PageHistory(departed(), owner)
+    give(past, cmd.RecordRound(record(3, "late")))
     steps = (
         over("old", 5.0, lease("old", 0, 1, 1.0)),
         over("twice", 6.0, lease("twice", 1, 2, 1.0)),
@@ -483,10 +484,10 @@ def test_who_tries_a_name_that_is_taken_does_not_touch_its_past(tmp_path: Path) 
 
 
 def test_a_name_that_is_used_anew_right_after_a_restart_begins_without_a_past() -> None:
-    past = PageHistory(departed())
+    past = PageHistory(departed(), owner)
     arrived = ev.AppArrived(25.0, simple_app("twice", owner="bob"))
-    past.take((arrived,), [], owner)
-    past.take((), [cmd.RecordRound(record(3, "twice"))], owner)
+    give(past, events=(arrived,))
+    give(past, cmd.RecordRound(record(3, "twice")))
     steps = (record(1, "twice"), over("twice", 9.0, lease("twice", 1, 3, 7.0)))
     past.remember(steps, {AppId("twice"): OwnerId("bob")})
     assert past.histories.of("twice").rho == ((30.0, 3.0),)
@@ -513,8 +514,8 @@ def test_turns_come_at_once_then_for_changes_and_end() -> None:
 
 
 def test_events_of_no_interest_change_nothing_but_the_count() -> None:
-    past = PageHistory(departed())
-    past.take((ev.Woken(1.0),), [cmd.WakeMe(2.0)], owner)
+    past = PageHistory(departed(), owner)
+    give(past, cmd.WakeMe(2.0), events=(ev.Woken(1.0),))
     assert (past.changed, past.closed) == (1, 0)
 
 

@@ -31,7 +31,6 @@ from themis.core.model import (
     Row,
     TableRow,
 )
-from themis.core.policies import policy
 from themis.errors import RefusedError, ThemisError
 from themis.protocol.agent_messages import (
     AgentReport,
@@ -53,6 +52,7 @@ from themis.security.tokens import Role
 from themis.service.cluster_clock import Sources
 from themis.service.grpc_server import GrpcSettings
 from themis.service.persistence.recovery import recover
+from themis.service.persistence.start_parameters import StartParameters
 from themis.service.persistence.store import open_store
 from themis.service.service import Service
 
@@ -223,7 +223,7 @@ async def be_a_node(report: Callable[[NodeReport], Coroutine[Any, Any, Any]], na
 
 
 def rounds_of(service: Service) -> list[RoundRecord]:
-    return [service.book.round(number)[0] for number in service.book.numbers()]
+    return [service.rounds.round(number)[0] for number in service.rounds.numbers()]
 
 
 async def stop(tasks: list[asyncio.Task[None]]) -> None:
@@ -241,22 +241,23 @@ def test_rounds_end_by_their_deadline_whoever_is_asked(tmp_path: Path) -> None:
         loop = asyncio.get_running_loop()
         store = open_store(f"sqlite:///{tmp_path / 'store.db'}", reserve_bytes=0)
         sources = Sources(loop.time, lambda: 1e9 + loop.time())
-        memory = recover(store, policy("themis"), SETTINGS, "test", seed=3, sources=sources)
-        service = Service(memory, store, Inline(), AtOnce())
+        parameters = StartParameters("themis", settings=SETTINGS)
+        state = recover(store, parameters, "test", seed=3, sources=sources)
+        service = Service(state, store, Inline(), AtOnce())
         await service.start()
 
         async def exchange(report: AgentReport) -> News:
             """Through the same check as at the door."""
-            return await service.exchange(from_bytes(AgentReport, to_bytes(report), BOUNDS))
+            return await service.agents.exchange(from_bytes(AgentReport, to_bytes(report), BOUNDS))
 
         tasks = [
-            asyncio.create_task(be_a_node(service.report, f"m{number}"))
+            asyncio.create_task(be_a_node(service.nodes.report, f"m{number}"))
             for number in range(MACHINES)
         ]
         await asyncio.sleep(2.0)
         for person in people:
             spec = simple_app(person.app, jobs=2, iterations=10**4, seconds=1.0)
-            await service.submit(spec, str(person.app))
+            await service.submissions.submit(spec, str(person.app))
             tasks.append(asyncio.create_task(person.talk(exchange)))
         for raw in not_numbers(AgentReport(people[0].app, "s", 1, 0, 0)):
             with pytest.raises(RefusedError, match="a finite number"):
@@ -299,7 +300,7 @@ def test_floods_and_broken_messages_hold_up_nobody(tmp_path: Path) -> None:
             people.append(Somebody(AppId("bad"), "hostile"))
             for person in people:
                 spec = simple_app(person.app, jobs=2, iterations=10**4, seconds=1.0)
-                await world.service.submit(spec, str(person.app))
+                await world.service.submissions.submit(spec, str(person.app))
                 agent = world.agent(str(person.app))
                 tasks.append(asyncio.create_task(person.talk(agent.exchange)))
             told, idle = await besiege(world)

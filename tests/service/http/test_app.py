@@ -214,10 +214,10 @@ def test_what_the_service_could_not_do_is_audited_as_failed(tmp_path: Path) -> N
             def fail(*_: object) -> None:
                 raise OSError("the disk is gone")
 
-            carry_out, desk.service.carry_out = desk.service.carry_out, fail  # type: ignore[assignment, method-assign]  # a fault
+            carry_out, desk.service.loop.carry_out = desk.service.loop.carry_out, fail  # type: ignore[assignment, method-assign]  # a fault
             answer = await desk.call("root", "PUT", "/v1/owners/ann/quota", {"gpus": 3})
             assert answer.status_code == 503
-            desk.service.carry_out = carry_out  # type: ignore[method-assign]  # mended
+            desk.service.loop.carry_out = carry_out  # type: ignore[method-assign]  # mended
             assert (await desk.call("root", "PUT", "/v1/owners/a/quota", {})).status_code == 422
             rows = (await desk.call("root", "GET", "/v1/audit")).json()["rows"]
             assert sorted(row["outcome"] for row in rows) == ["failed", "refused"]
@@ -232,9 +232,9 @@ def test_what_is_done_and_cannot_be_stored_is_told_like_any_other_error(tmp_path
             async def fail() -> None:
                 raise UnavailableError("the disk is gone")
 
-            settled, desk.service.settled = desk.service.settled, fail  # type: ignore[method-assign]  # a fault
+            settled, desk.service.queue.settled = desk.service.queue.settled, fail  # type: ignore[method-assign]  # a fault
             answer = await desk.call("root", "POST", "/v1/login-links")
-            desk.service.settled = settled  # type: ignore[method-assign]  # mended
+            desk.service.queue.settled = settled  # type: ignore[method-assign]  # mended
             assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
             assert "path" not in answer.json()
 
@@ -249,7 +249,7 @@ def test_a_machine_says_how_it_is(tmp_path: Path) -> None:
             slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(8))
             report = NodeReport("m0", 1, 1, 0, 0, slots, (), Machine("m0", "r0", (8,)), "tree",
                             "9.9", True, "/shared", "", "Stale file handle")  # fmt: skip
-            desk.service.apply(ReportCame(desk.service.now(), report))
+            desk.service.loop.apply(ReportCame(desk.service.now(), report))
             (line,) = (await desk.call("root", "GET", "/v1/nodes")).json()["nodes"]
             assert (line["control"], line["version"], line["trust_tenants"]) == (
                 "tree",

@@ -28,7 +28,7 @@ def of_apps(number: int, count: int) -> RoundRecord:
 
 def filled(desk: Desk, count: int) -> None:
     for number in range(1, count + 1):
-        desk.service.book.add(replace(EMPTY, round=number), {})
+        desk.service.rounds.add(replace(EMPTY, round=number), {})
 
 
 def with_rounds(path: Path, count: int, *queries: str) -> list[tuple[list[int], int | None]]:
@@ -76,7 +76,7 @@ def test_a_page_of_large_rounds_ends_early_and_says_where_to_go_on(tmp_path: Pat
     async def work() -> None:
         async with desk_of(tmp_path) as desk:
             for number in (1, 2, 3):
-                desk.service.book.add(of_apps(number, 9000), {})
+                desk.service.rounds.add(of_apps(number, 9000), {})
             answer = (await desk.call("root", "GET", "/v1/rounds")).json()
             shown = [item["round"] for item in answer["rounds"]]
             assert shown == [2, 3]

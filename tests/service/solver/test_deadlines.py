@@ -6,7 +6,7 @@ from tests.support.random_auctions import generated_problem
 from themis.core.arbiter import Settings
 from themis.core.arbiter.commands import Ask, Solve
 from themis.core.model import AppId, Offer
-from themis.service.solver.deadlines import Deadlines
+from themis.service.solver.auctions import Deadlines
 
 SETTINGS = Settings(bid_deadline=2.0, solve_budget=1.0, heartbeat=2.0)
 PROBLEM = generated_problem(8, 2, 0)

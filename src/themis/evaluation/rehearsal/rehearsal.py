@@ -39,7 +39,7 @@ from themis.rpc.wire.convert import from_bytes, to_bytes
 from themis.service.cluster_clock import Sources
 from themis.service.persistence.log_entries import commands_in
 from themis.service.persistence.recovery import recover
-from themis.service.persistence.start_parameters import StartParameters, parameters_row
+from themis.service.persistence.start_parameters import StartParameters
 from themis.service.persistence.store import open_store
 from themis.service.service import Service
 from themis.sim.config import PreparedRun
@@ -129,12 +129,12 @@ class _Door:
 
     async def report(self, report: NodeReport) -> Orders:
         """As `NodeClient`."""
-        orders = await self._service.report(self._carried(NodeReport, report))
+        orders = await self._service.nodes.report(self._carried(NodeReport, report))
         return self._carried(Orders, orders)
 
     async def exchange(self, report: AgentReport) -> News:
         """As `AgentClient`."""
-        news = await self._service.exchange(self._carried(AgentReport, report))
+        news = await self._service.agents.exchange(self._carried(AgentReport, report))
         return self._carried(News, news)
 
     async def hosted(self, revision: int) -> Hosted:
@@ -193,22 +193,21 @@ class _Rehearsal:
         prepared, loop = self.prepared, asyncio.get_running_loop()
         store = open_store(self._url, reserve_bytes=0)
         try:
-            memory = recover(
+            parameters = StartParameters(
+                prepared.config.policy, prepared.policy_options, prepared.settings
+            )
+            state = recover(
                 store,
-                prepared.policy,
-                prepared.settings,
+                parameters,
                 __version__,
+                policy=prepared.policy,
                 seed=prepared.config.seed,
                 node_ttl=NODE_TTL,
                 sources=Sources(loop.time, lambda: _WALL + loop.time()),
             )
             solving = _Inline(prepared.solver, prepared.settings.solve_work)
-            service = Service(memory, store, solving, AtOnce())
+            service = Service(state, store, solving, AtOnce())
             await service.start()
-            terms = StartParameters(
-                prepared.config.policy, prepared.policy_options, prepared.settings
-            )
-            service.keep(parameters_row(service.kept, memory.epoch.number, terms))
             service.listening()
             try:
                 yield service
@@ -266,7 +265,7 @@ class _Rehearsal:
         """One app, from its arrival to its end."""
         name = app.spec.id
         await asyncio.sleep(app.arrival - asyncio.get_running_loop().time())
-        await service.submit(app.spec, key=name)
+        await service.submissions.submit(app.spec, key=name)
 
         runner = AgentRunner(
             door,

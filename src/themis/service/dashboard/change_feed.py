@@ -11,6 +11,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
+from themis.core.steward.commands import Outcome
+from themis.core.steward.events import StewardEvent
+
 
 class ChangeFeed:
     """A signal that any number of streams wait for, within one event loop."""
@@ -19,6 +22,11 @@ class ChangeFeed:
         self._count = 0
         self._changed: asyncio.Event | None = None
         self.closed = False
+
+    def take(self, event: StewardEvent, outcome: Outcome) -> None:
+        """Wake the streams if an outcome changes anything."""
+        if outcome.changes.any or outcome.commands:
+            self.tell()
 
     def tell(self) -> None:
         """Wake the streams: something has changed."""

@@ -117,7 +117,9 @@ class LiveModel:
         oldest = service.past.oldest
         topology = service.steward.arbiter.world.topology
         return Board(
-            origin=DataOrigin("live", topology.name, service.policy, topology.name, settings.lease),
+            origin=DataOrigin(
+                "live", topology.name, service.parameters.policy, topology.name, settings.lease
+            ),
             viewer=ViewerInfo(
                 str(identity.role) if identity else "",
                 identity.subject if identity else "",
@@ -138,7 +140,7 @@ class LiveModel:
 
     def rounds(self, before: int, limit: int) -> RoundList:
         """A page of rounds: only numbers that every viewer may see."""
-        book = self._service.book
+        book = self._service.rounds
         numbers = [number for number in book.numbers() if not before or number < before]
         page = [line_of(book.round(number)[0]) for number in numbers[-limit:]]
         return RoundList(tuple(page), page[0].round if len(page) < len(numbers) else None)
@@ -149,7 +151,7 @@ class LiveModel:
         service = self._service
         state = service.steward.arbiter.world.apps.get(name)
         history = service.past.histories.of(name)
-        ended = service.departed.find(name)
+        ended = service.ended.find(name)
         row = self._row_now(name, state, ended)
         leases = tuple(self._leases(name))
         if row.gpu_seconds is None:
@@ -176,9 +178,10 @@ class LiveModel:
     def _explained(
         self, name: AppId, state: AppState | None, ended: EndedApp | None
     ) -> tuple[str, ...]:
-        now = self._service.now()
+        service, now = self._service, self._service.now()
         if state is not None:
-            return explain(facts_of(self._service, name, now)).lines
+            seen = service.agents.heard_at().get(name)
+            return explain(facts_of(service.steward, service.rounds, name, now, seen)).lines
         return () if ended is None else explain(facts_of_ended(name, ended, now)).lines
 
     def change(self, identity: Identity | None, seen: StreamState) -> PageChange:
@@ -206,7 +209,7 @@ class LiveModel:
         return change
 
     def _last_round(self) -> int | None:
-        numbers = self._service.book.numbers()
+        numbers = self._service.rounds.numbers()
         return numbers[-1] if numbers else None
 
     def _visible(self, viewer: Viewer) -> VisibleRows:
@@ -246,9 +249,9 @@ class LiveModel:
         self._machines = tuple(
             self._machine(node)
             for name, node in sorted(steward.nodes.items())
-            if name not in self._service.removed
+            if name not in self._service.retired
         )
-        self._gpus = serializers.gpu_counts(steward, self._service.removed)
+        self._gpus = serializers.gpu_counts(steward, self._service.retired)
         self._visible_rows.clear()
         self._fresh = max(FRESH, _SPARING * (perf_counter() - began))
 
@@ -343,7 +346,7 @@ class LiveModel:
         service = self._service
         trials = service.steward.trials
         try:
-            sheet = serializers.results(name, service.steward, service.hosting.sheet(name), ended)
+            sheet = serializers.results(name, service.steward, service.files.file(name), ended)
         except RefusedError:  # its owner runs its agent: there is no app file
             sheet = {"jobs": (), "metric": {"name": ""}, "best": trials.best(name)}
         known = {str(job["job"]): job for job in sheet["jobs"]}

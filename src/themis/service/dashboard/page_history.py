@@ -1,21 +1,22 @@
 """The past that the pages show: closed segments, rho from round to round, ended apps.
 
-    past.take(outcome.changes.events, outcome.commands, owner_of)   # as it happens
-    past.remember(steps, owners)                                    # from before a restart
+    past.take(event, outcome)           # as it happens
+    past.remember(steps, owners)        # from before a restart
 
 It is bounded and in memory; the log in the store reaches back further. Each segment keeps its
 owner, because another owner may use the name of its app by now.
 """
 
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
 from themis.core.arbiter import commands as cmd
-from themis.core.arbiter import events as ev
 from themis.core.arbiter.records import RoundRecord
 from themis.core.model import AppId, OwnerId
+from themis.core.steward.commands import Outcome
+from themis.core.steward.events import StewardEvent
 from themis.dashboard.app_history import AppHistories
 from themis.dashboard.timeline_columns import HeldSegment, held_segment
 from themis.service.persistence.round_history import Arrival, Steps, arrivals
@@ -37,32 +38,32 @@ class OwnedSegment:
 class PageHistory:
     """The past of a service. `changed` rises with everything that a page may show."""
 
-    def __init__(self, departed: EndedApps, most: int = MOST_SEGMENTS) -> None:
+    def __init__(
+        self,
+        ended: EndedApps,
+        owner_of: Callable[[AppId], OwnerId | None],
+        most: int = MOST_SEGMENTS,
+    ) -> None:
         self.histories = AppHistories()
         self.changed = 0
         self.closed = 0
         """Segments that have closed since the start."""
         self._segments: deque[OwnedSegment] = deque(maxlen=most)
-        self._ended: OrderedDict[AppId, EndedApp] = OrderedDict()
-        for app, ended in sorted(departed.all(), key=lambda item: item[1].at)[-MOST_ENDED:]:
-            self._ended[app] = ended
-        self._departed = departed
+        self._ended = ended
+        self._owner_of = owner_of
         self._since: list[RoundRecord | Arrival] | None = []
         """Rounds and arrivals since the start, until those from before it are known."""
 
-    def take(
-        self,
-        events: Sequence[ev.Event],
-        commands: Sequence[object],
-        owner_of: Callable[[AppId], OwnerId | None],
-    ) -> None:
-        """Take in what happened and is durable."""
-        for arrival in arrivals(events, commands):
+    def take(self, event: StewardEvent, outcome: Outcome) -> None:
+        """Note what an outcome changes for the pages."""
+        if not outcome.changes.any and not outcome.commands:
+            return
+        for arrival in arrivals(outcome.changes.events, outcome.commands):
             self._begin(arrival)
-        for command in commands:
+        for command in outcome.commands:
             match command:
                 case cmd.End(app=app, leases=leases, at=at):
-                    owner = owner_of(app)
+                    owner = self._owner_of(app)
                     for lease in leases:
                         if lease.start < at:
                             self.add(held_segment(lease, at), owner)
@@ -70,8 +71,6 @@ class PageHistory:
                     self.histories.note(record.opened, record.apps)
                     if self._since is not None:
                         self._since.append(record)
-                case cmd.RecordApp(record=over):
-                    self._end(over.app)
                 case _:
                     pass
         self.changed += 1
@@ -79,16 +78,8 @@ class PageHistory:
     def _begin(self, arrival: Arrival) -> None:
         """An app arrived, perhaps with the name of an ended one."""
         self.histories.forget(arrival.app)
-        self._ended.pop(arrival.app, None)
         if self._since is not None:
             self._since.append(arrival)
-
-    def _end(self, app: AppId) -> None:
-        ended = self._departed.find(app)
-        if ended is not None:
-            self._ended[app] = ended
-            while len(self._ended) > MOST_ENDED:
-                self._ended.popitem(last=False)
 
     def add(self, held: HeldSegment, owner: OwnerId | None) -> None:
         """Take in a segment that has closed."""
@@ -146,4 +137,4 @@ class PageHistory:
 
     def ended(self) -> Iterator[tuple[AppId, EndedApp]]:
         """Ended apps, the newest first."""
-        return iter(tuple(reversed(self._ended.items())))
+        return islice(self._ended.all(), MOST_ENDED)

@@ -68,7 +68,7 @@ async def answer(api: ApiContext, route: Route, http: Request) -> Response:
             else {}
         )
         found = await route.handler(api, ApiRequest(http, route, identity, caller, body, wall))
-        await api.service.settled()
+        await api.service.queue.settled()
     except Exception as error:  # every error becomes an answer; an unexpected one is logged
         return _refusal(api, ApiRequest(http, route, identity, "", {}, wall), error)
     return found if isinstance(found, Response) else as_json(found)

@@ -56,13 +56,13 @@ class ApiContext:
 
     async def carry_out(self, event: ev.Event, row: AuditRow) -> dict[str, bool]:
         """Give an event to the service; answers when it and its audit row are durable."""
-        await self.service.carry_out(event, row)
+        await self.service.loop.carry_out(event, row)
         return {"done": True}
 
     def write_audit(self, *rows: AuditRow) -> None:
         """Put rows into the audit log."""
         for row in rows:
-            self.service.writer.add(audit=row)
+            self.service.queue.add(audit=row)
 
 
 def _with_few_streams(limits: CallerLimits) -> CallerLimits:

@@ -8,7 +8,7 @@ transactions, not a longer queue.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,8 +23,11 @@ from themis.service.persistence.store.base import (
     Store,
 )
 
-State = Callable[[], tuple[Mapping[str, str | None], tuple[LeaseRow, ...], tuple[EndedLease, ...]]]
-"""Parts and leases that changed since it was last asked."""
+Rows = Mapping[str, str | None]
+"""Rows to store by key; None removes one."""
+
+Changes = tuple[Rows, tuple[LeaseRow, ...], tuple[EndedLease, ...]]
+"""Parts of the arbiter's state that changed, leases that did, and leases that ended."""
 
 
 @dataclass(slots=True)
@@ -41,9 +44,11 @@ class _Pending:
 class CommitQueue:
     """Gathers what is to be stored, and calls back in order once it is."""
 
-    def __init__(self, store: Store, state: State, thread: Executor | None = None) -> None:
+    def __init__(
+        self, store: Store, changed: Callable[[], Changes], thread: Executor | None = None
+    ) -> None:
         self._store = store
-        self._state = state
+        self._changed = changed
         self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="themis-store")
         self._pending = _Pending()
         self._busy: asyncio.Task[None] | None = None
@@ -137,7 +142,7 @@ class CommitQueue:
         self._busy = None
 
     def _batch(self, pending: _Pending) -> Batch:
-        parts, leases, ended = self._state() if pending.entries else ({}, (), ())
+        parts, leases, ended = self._changed() if pending.entries else ({}, (), ())
         entries = pending.entries
         if parts:
             # The state is that after the last of them; nobody sees one between.
@@ -148,3 +153,30 @@ class CommitQueue:
 def _set(done: "asyncio.Future[None]") -> None:
     if not done.done():
         done.set_result(None)
+
+
+class DurableRows(Mapping[str, str]):
+    """The service's own rows, as they are in memory. `keep` changes them here and in the store."""
+
+    def __init__(self, rows: dict[str, str], queue: CommitQueue) -> None:
+        self._rows = rows
+        self._queue = queue
+
+    def keep(self, changes: Rows) -> None:
+        """Change rows, together with the next outcome that is stored."""
+        for key, text in changes.items():
+            if text is None:
+                self._rows.pop(key, None)
+            else:
+                self._rows[key] = text
+        if changes:
+            self._queue.add(kept=changes)
+
+    def __getitem__(self, key: str) -> str:
+        return self._rows[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)

@@ -90,9 +90,9 @@ class _Script:
     """Which arbiter a service had in which epoch."""
 
     def __init__(
-        self, terms: dict[int, StartParameters], policy: str | None, seed: int, url: str
+        self, parameters: dict[int, StartParameters], policy: str | None, seed: int, url: str
     ) -> None:
-        self._terms = terms
+        self._parameters = parameters
         self._policy = policy
         self._seed = seed
         self._url = url
@@ -101,8 +101,8 @@ class _Script:
     def first(self, epoch: int) -> Arbiter:
         """That of the first entry."""
         self._epoch = epoch
-        terms = self._of(epoch)
-        return Arbiter(Topology(()), self._make(terms), terms.settings, seed=self._seed)
+        began = self._of(epoch)
+        return Arbiter(Topology(()), self._make(began), began.settings, seed=self._seed)
 
     def next(self, arbiter: Arbiter, epoch: int) -> Arbiter:
         """That of a later entry: another one only where a restart brought another policy."""
@@ -115,20 +115,17 @@ class _Script:
         return arbiter_from(parts(arbiter), self._make(new), seed=self._seed)
 
     def _of(self, epoch: int) -> StartParameters:
-        if not self._terms:
-            if self._policy is None:
-                allowed = "--policy NAME: this store does not say which one it had"
-                raise ConfigError("policy", None, allowed, self._url)
-            return StartParameters(self._policy)
-        begun = [number for number in self._terms if number <= epoch]
-        return self._terms[begun[-1] if begun else next(iter(self._terms))]
+        begun = [number for number in self._parameters if number <= epoch]
+        if not begun:
+            raise CorruptLogError(self._url, 0, f"no parameters are stored for epoch {epoch}")
+        return self._parameters[begun[-1]]
 
-    def _make(self, terms: StartParameters) -> Policy:
-        name = self._policy or terms.policy
+    def _make(self, began: StartParameters) -> Policy:
+        name = self._policy or began.policy
         if ":" in name and self._policy is None:
             allowed = f"--policy {name}, if you trust that code: a store imports none by itself"
             raise ConfigError("policy", name, allowed, self._url)
-        return policy_by_name(name, **dict(terms.options))
+        return policy_by_name(name, **dict(began.options))
 
 
 def _read(stored: StoredEntry, url: str) -> tuple[list[Any], tuple[Command, ...]]:

@@ -1,8 +1,8 @@
 """From the store to a running steward, and from its changes to what is stored.
 
-    memory = recover(store, policy, settings, version)
-    memory.steward, memory.clock
-    memory.changed()            # parts and leases that changed since it was last asked
+    state = recover(store, StartParameters("themis"), version)
+    state.steward, state.clock
+    state.changed()             # parts and leases that changed since it was last asked
 
 No policy and no solver is run: the state is read, not worked out again.
 """
@@ -17,6 +17,7 @@ from themis.core.arbiter.saved_state import arbiter_from, parts, take_changed
 from themis.core.arbiter.state_parts import GpuPart, Part
 from themis.core.model import AppId, Topology
 from themis.core.policies import Policy
+from themis.core.policies import policy as make_policy
 from themis.core.steward.commands import Outcome
 from themis.core.steward.rows import (
     COUNT,
@@ -38,9 +39,10 @@ from themis.core.steward.steward import Steward
 from themis.errors import CorruptLogError, RefusedError
 from themis.recording.codec import decode, dumps, loads, loads_own, part_from
 from themis.service.cluster_clock import ClusterClock, Sources
+from themis.service.persistence.commit_queue import Changes, Rows
+from themis.service.persistence.start_parameters import StartParameters, parameters_row
 from themis.service.persistence.store.base import (
     EndedLease,
-    Epoch,
     LeaseRow,
     LeaseState,
     Saved,
@@ -75,36 +77,32 @@ class RecoveredState:
 
     steward: Steward
     clock: ClusterClock
-    epoch: Epoch
-    first: Outcome
-    """What came of the start itself; to be stored and carried out like any other."""
-    kept: dict[str, str]
+    parameters: StartParameters
+    restart: tuple[ServiceRestarted, Outcome]
+    """The start itself, to be stored and published like any other event."""
+    rows: dict[str, str]
     """Rows of the service's own."""
+    new_rows: Rows
+    """Rows that the start adds to them."""
     absent: frozenset[AppId] = frozenset()
     """Apps whose agents were there when the last service ended: no round opens before they are back
     or have had their time."""
     _leases: dict[int, LeaseRow] = field(default_factory=dict)
-    """Leases that the store has as not ended, by token."""
+    """Leases that have not ended in the store, by token."""
     _fresh: bool = False
     """Whether nothing of the arbiter is stored yet."""
 
-    def changed(
-        self,
-    ) -> tuple[Mapping[str, str | None], tuple[LeaseRow, ...], tuple[EndedLease, ...]]:
+    def changed(self) -> Changes:
         """Parts and leases that changed since this was last asked."""
         arbiter = self.steward.arbiter
+        found: Mapping[str, Part | None] = take_changed(arbiter)
         if self._fresh:
-            take_changed(arbiter)
-            found = dict(parts(arbiter).items())
-            self._fresh = False
-            texts: dict[str, str | None] = {key: dumps(part) for key, part in found.items()}
-            return texts, *self._lease_changes(found)
-        some = take_changed(arbiter)
-        texts = {key: None if part is None else dumps(part) for key, part in some.items()}
-        return texts, *self._lease_changes(some)
+            found, self._fresh = dict(parts(arbiter).items()), False
+        texts = {key: None if part is None else dumps(part) for key, part in found.items()}
+        return texts, *self._lease_changes(found)
 
     def _lease_changes(
-        self, changed: Mapping[str, object]
+        self, changed: Mapping[str, Part | None]
     ) -> tuple[tuple[LeaseRow, ...], tuple[EndedLease, ...]]:
         rows: dict[int, LeaseRow] = {}
         gpus = set()
@@ -124,7 +122,7 @@ class RecoveredState:
 
 
 def lease_rows(part: GpuPart) -> list[LeaseRow]:
-    """The leases of a GPU as rows: the present one, then those that wait behind it."""
+    """The leases of a GPU as rows: the present one, then the promised ones."""
     rows = []
     if part.lease is not None:
         lease, state = part.lease, LeaseState.FENCING if part.leaving else LeaseState.ACTIVE
@@ -137,10 +135,10 @@ def lease_rows(part: GpuPart) -> list[LeaseRow]:
 
 def recover(
     store: Store,
-    policy: Policy,
-    settings: Settings,
+    parameters: StartParameters,
     version: str,
     *,
+    policy: Policy | None = None,
     seed: int = 0,
     node_ttl: float = 20.0,
     above_token: int = 0,
@@ -148,13 +146,23 @@ def recover(
 ) -> RecoveredState:
     """Begin a new epoch with everything that the store holds.
 
-    `settings` and `seed` are for a new store; another one goes on with its own, which change by
-    events. Tokens to come are above `above_token`, as machines may have seen from another store.
+    Args:
+        store: Where the state is.
+        parameters: Of this start. Its settings are for a new store; another one goes on with its
+            own, which change by events.
+        version: Of Themis.
+        policy: Instead of the one that the parameters name.
+        seed: For a new store.
+        node_ttl: Seconds of silence after which a node is given up.
+        above_token: Tokens to come are above it, as machines may have seen it from another store.
+        sources: Where time comes from.
 
     Raises:
-        CorruptLogError: What it holds makes no sense.
-        ThemisError: The store itself.
+        ConfigError: There is no such policy.
+        CorruptLogError: What the store holds makes no sense.
+        ThemisError: The store cannot be used.
     """
+    policy = policy or make_policy(parameters.policy, **dict(parameters.options))
     saved = store.load()
     wall = (sources or Sources()).wall()
     about = _about(saved, seed, wall, store.url)
@@ -164,7 +172,7 @@ def recover(
     if saved.parts:
         arbiter = _restored(saved, policy, about.seed, store.url, epoch.first_token - 1)
     else:
-        arbiter = Arbiter(Topology(()), policy, settings, seed=about.seed)
+        arbiter = Arbiter(Topology(()), policy, parameters.settings, seed=about.seed)
     steward = Steward(
         arbiter,
         epoch=epoch.number,
@@ -179,11 +187,21 @@ def recover(
         if app in arbiter.world.apps and not arbiter.world.apps[app].suspended
     )
     rounds_from = at + longest_hold(arbiter.settings) if absent else 0.0
-    first = steward.handle(ServiceRestarted(at, epoch.first_token - 1, rounds_from))
-    kept = {key: text for key, text in saved.kept.items() if not key.startswith(FLEET)}
-    kept[CLUSTER] = dumps(about)
-    leases = {row.token: row for row in saved.leases}
-    return RecoveredState(steward, clock, epoch, first, kept, absent, leases, not saved.parts)
+    restart = ServiceRestarted(at, epoch.first_token - 1, rounds_from)
+    outcome = steward.handle(restart)
+    rows = {key: text for key, text in saved.kept.items() if not key.startswith(FLEET)}
+    new_rows = {CLUSTER: dumps(about), **parameters_row(rows, epoch.number, parameters)}
+    return RecoveredState(
+        steward,
+        clock,
+        parameters,
+        (restart, outcome),
+        rows,
+        new_rows,
+        absent,
+        {row.token: row for row in saved.leases},
+        not saved.parts,
+    )
 
 
 def longest_hold(settings: Settings) -> float:

@@ -1,13 +1,13 @@
-"""The last rounds, for who wants to know why.
+"""The last rounds, for people who ask why.
 
-    book.add(record, owners)
-    book.remember(read_rounds(store, first, last))      # those from before a restart
+    rounds.take(event, outcome)
+    rounds.remember(read_rounds(store, first, last))    # those from before a restart
 
-Whose the apps of a round are is kept with the round: a name may have been somebody else's then.
+The owners of a round's apps are kept with it: a name may have been another owner's then.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,8 @@ from themis.core.arbiter import commands as cmd
 from themis.core.arbiter import events as ev
 from themis.core.arbiter.records import RoundRecord
 from themis.core.model import AppId, OwnerId
+from themis.core.steward.commands import Outcome
+from themis.core.steward.events import StewardEvent
 from themis.errors import RefusedError
 from themis.recording.codec import command_from, event_from, loads
 from themis.recording.tags import TAG, TAG_OF
@@ -27,7 +29,7 @@ MOST_BYTES = 64 << 20
 _LEAST = 2
 """Rounds that are kept however large they are: the last, and the one it is compared with."""
 REMEMBERED = 2000
-"""Entries of the log that are looked through for rounds after a start."""
+"""Entries of the log that are read for rounds after a start."""
 
 _WANTED = frozenset({TAG_OF[cmd.RecordRound], TAG_OF[cmd.Refuse], TAG_OF[cmd.End]})
 
@@ -36,31 +38,43 @@ Owners = Mapping[AppId, OwnerId]
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """That an app arrived: from here on its name is this owner's."""
+    """An app arrived: from here on its name is this owner's."""
 
     app: AppId
     owner: OwnerId
 
 
 Steps = tuple[RoundRecord | Arrival | cmd.End, ...]
-"""What a part of the log says of rounds and of leases that are over, in its order."""
+"""Rounds, arrivals and ended leases of a part of the log, in its order."""
 
 
 class RoundHistory:
     """Rounds by number; the oldest are forgotten here, the store's log has them longer."""
 
-    def __init__(self, most: int = MOST, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self,
+        owner_of: Callable[[AppId], OwnerId | None] = lambda _: None,
+        most: int = MOST,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        self._owner_of = owner_of
         self._most = most
         self._most_bytes = most_bytes
         self._bytes = 0
         self._rounds: OrderedDict[int, tuple[RoundRecord, Owners]] = OrderedDict()
         self._open: dict[int, tuple[set[AppId], dict[AppId, OwnerId]]] = {}
-        """Apps of remembered rounds whose arrival was not come across yet, and whose the others
-        are."""
+        """By remembered round: apps whose arrival is not found yet, and owners of the others."""
         self._arrived: set[AppId] = set()
 
+    def take(self, event: StewardEvent, outcome: Outcome) -> None:
+        """Keep the rounds that an outcome ends."""
+        for command in outcome.commands:
+            if isinstance(command, cmd.RecordRound):
+                named = ((line.app, self._owner_of(line.app)) for line in command.record.apps)
+                self.add(command.record, {app: owner for app, owner in named if owner is not None})
+
     def add(self, record: RoundRecord, owners: Owners) -> None:
-        """Keep a round, and whose its apps are."""
+        """Keep a round with the owners of its apps."""
         last = next(reversed(self._rounds), None)
         if last is not None and last not in self._open and self._rounds[last][1] == owners:
             owners = self._rounds[last][1]  # The same in most rounds, and needed once.
@@ -79,11 +93,11 @@ class RoundHistory:
 
     @property
     def full(self) -> bool:
-        """Whether an earlier round has no room any more."""
+        """Whether there is no room for an earlier round."""
         return len(self._rounds) >= self._most or self._bytes >= self._most_bytes
 
     def remember(self, steps: Steps) -> None:
-        """Keep rounds from before all that are there; then those from before these."""
+        """Keep rounds from before all that are there; call again with those from before these."""
         for step in reversed(steps):
             if isinstance(step, Arrival):
                 self._arrived.add(step.app)
@@ -98,9 +112,9 @@ class RoundHistory:
                 self._open[step.round] = {line.app for line in step.apps}, owners
 
     def conclude(self, owners: Owners) -> None:
-        """No more is remembered: apps that arrived before all of it and are there now are these.
+        """End remembering: `owners` are those of apps that arrived before all of it.
 
-        The others stay nobody's, and are sealed for everybody but admins.
+        Other apps have no owner, and only admins see them.
         """
         for app, owner in owners.items():
             if app not in self._arrived:
@@ -115,21 +129,21 @@ class RoundHistory:
                 owners[app] = owner
 
     def numbers(self) -> list[int]:
-        """Which are there, the oldest first."""
+        """The numbers of the rounds, the oldest first."""
         return list(self._rounds)
 
     def round(self, number: int) -> tuple[RoundRecord, RoundRecord | None]:
-        """One of them, and the one before it."""
+        """A round, and the one before it."""
         before = self._rounds.get(number - 1)
         return self._rounds[number][0], before[0] if before is not None else None
 
     def owners(self, number: int) -> Owners:
-        """Whose the apps in a round were."""
+        """The owners of a round's apps."""
         return self._rounds[number][1]
 
 
 def size_of(record: RoundRecord) -> int:
-    """About how much memory a round takes, in bytes; from counts alone, as it is asked often."""
+    """About how many bytes a round takes; from counts alone, as it is asked often."""
     notes = record.notes
     rows = sum(100 + 60 * len(row.chunks) for bid in notes.bids for row in bid.rows)
     table = sum(len(bid.table) for bid in notes.bids)
@@ -142,10 +156,7 @@ def size_of(record: RoundRecord) -> int:
 
 
 def arrivals(events: Iterable[ev.Event], commands: Iterable[object]) -> Iterator[Arrival]:
-    """The apps that arrived with an outcome, without those that were refused.
-
-    Who tries a name that is somebody else's does not get it.
-    """
+    """The apps that arrived with an outcome, without those that were refused."""
     refused = {item.who for item in commands if isinstance(item, cmd.Refuse)}
     for event in events:
         if isinstance(event, ev.AppArrived) and event.app.id not in refused:
@@ -153,7 +164,7 @@ def arrivals(events: Iterable[ev.Event], commands: Iterable[object]) -> Iterator
 
 
 def read_rounds(store: Store, first: int, last: int) -> Steps:
-    """Look through a part of the log. What cannot be read is left out: nothing depends on it."""
+    """Read a part of the log. What cannot be read is left out: nothing depends on it."""
     steps: list[RoundRecord | Arrival | cmd.End] = []
     for stored in store.entries(first, last):
         with suppress(RefusedError, KeyError, TypeError):

@@ -1,9 +1,9 @@
 """By which policy and settings each start of a service went on: what a replay must know.
 
-    service.keep(parameters_row(service.kept, epoch, StartParameters("themis", {}, settings)))
-    parameters_of(saved.kept)       # {1: StartParameters(...)}, by the epoch from which they held
+    parameters_row(rows, epoch, StartParameters("themis", {}, settings))
+    parameters_of(saved.kept, store.url)    # by the epoch from which on they held
 
-A row is kept only where something changed, so that restarts leave nothing behind.
+A row is stored only where something changed, so that restarts leave nothing behind.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from themis.core.arbiter import Settings
 from themis.errors import CorruptLogError, RefusedError
 from themis.recording.codec import decode, dumps, loads
 
-_PREFIX = "terms/"
+_PREFIX = "start/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,26 +27,26 @@ class StartParameters:
 
 
 def parameters_row(
-    kept: Mapping[str, str], epoch: int, terms: StartParameters
+    rows: Mapping[str, str], epoch: int, parameters: StartParameters
 ) -> dict[str, str | None]:
-    """The row to keep for a start; none if the last one was the same."""
+    """The row to store for a start; none if the last start had the same."""
     known = sorted(
         (int(key.removeprefix(_PREFIX)), text)
-        for key, text in kept.items()
+        for key, text in rows.items()
         if key.startswith(_PREFIX)
     )
-    text = dumps(terms)
+    text = dumps(parameters)
     return {} if known and known[-1][1] == text else {f"{_PREFIX}{epoch}": text}
 
 
-def parameters_of(kept: Mapping[str, str], where: str) -> dict[int, StartParameters]:
-    """The terms by the epoch from which on they held, the first one first.
+def parameters_of(rows: Mapping[str, str], where: str) -> dict[int, StartParameters]:
+    """Parameters by the epoch from which on they held, the first ones first.
 
     Raises:
         CorruptLogError: A row cannot be read.
     """
     found: dict[int, StartParameters] = {}
-    for key, text in kept.items():
+    for key, text in rows.items():
         if key.startswith(_PREFIX):
             try:
                 found[int(key.removeprefix(_PREFIX))] = decode(StartParameters, loads(text))

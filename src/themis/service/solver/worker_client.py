@@ -1,8 +1,8 @@
 """Auctions solved beside the event loop, by a worker process that is killed at the deadline.
 
-    solving = Solving("default")
-    await solving.start()
-    solution = await solving.solve(problem, seconds=2.0)
+    solver = SolverClient("default")
+    await solver.start()
+    solution = await solver.solve(problem, seconds=2.0)
 
 The worker answers twice: at once with something feasible, then with the best it has when time is
 up. If it says nothing more in time the first answer counts. On a busy machine it may be a little

@@ -17,7 +17,7 @@ async def health(_api: ApiContext, _: ApiRequest) -> Data:
 
 async def ready(api: ApiContext, _: ApiRequest) -> Data:
     """Whether the service can store what it decides."""
-    await api.service.settled()
+    await api.service.queue.settled()
     return {"ready": True}
 
 

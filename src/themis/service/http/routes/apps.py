@@ -31,7 +31,7 @@ async def list_apps(api: ApiContext, request: ApiRequest) -> Data:
         elif decision.allowed:
             mine = runs.get(name, ())
             rows.append(serializers.app_row(steward, state, standings.get(name), mine, now))
-    gpus = serializers.gpu_counts(steward, api.service.removed)
+    gpus = serializers.gpu_counts(steward, api.service.retired)
     answer: Data = {"apps": rows, "gpus": gpus, "now": now}
     return answer | (_ended_apps(api, request) if request.read(ENDED) else {})
 
@@ -40,7 +40,7 @@ def _ended_apps(api: ApiContext, request: ApiRequest) -> Data:
     """EndedApp apps whose names the caller may see."""
     active = api.service.steward.arbiter.world.apps
     seen = []
-    for app, ended in api.service.departed.all():
+    for app, ended in api.service.ended.all():
         decision = request.decide(ended.owner)
         if app not in active and decision.allowed and not decision.anonymous:
             seen.append((app, ended))
@@ -55,8 +55,8 @@ async def status(api: ApiContext, request: ApiRequest) -> Data:
         return {**serializers.ended_app(AppId(request.path("app")), ended), "now": now}
     steward, app = api.service.steward, active_app(api, request)
     answer = serializers.app_in_full(steward, app, now)
-    if app in api.service.hosting:
-        plan = serializers.plan_of(app, api.service.hosting.sheet(app))
+    if app in api.service.files:
+        plan = serializers.plan_of(app, api.service.files.file(app))
         params = serializers.parameters(steward, app, plan)
         for row in answer["jobs"]:
             row["params"] = params.get(row["job"])
@@ -68,21 +68,23 @@ async def explain(api: ApiContext, request: ApiRequest) -> Data:
     now, ended = api.service.now(), _ended(api, request)
     if ended is not None:
         return serializers.explanation(facts_of_ended(AppId(request.path("app")), ended, now))
-    return serializers.explanation(facts_of(api.service, active_app(api, request), now))
+    service, app = api.service, active_app(api, request)
+    seen = service.agents.heard_at().get(app)
+    return serializers.explanation(facts_of(service.steward, service.rounds, app, now, seen))
 
 
 async def results(api: ApiContext, request: ApiRequest) -> Data:
     """Parameters, metric and checkpoint of each trial, and which is the best."""
     service, name = api.service, AppId(request.path("app"))
     request.allow(service.owner_of(name))
-    sheet, ended = service.hosting.sheet(name), service.departed.find(name)
+    sheet, ended = service.files.file(name), service.ended.find(name)
     return serializers.results(name, service.steward, sheet, ended)
 
 
 def _ended(api: ApiContext, request: ApiRequest) -> EndedApp | None:
     """How the app in the path ended, if the caller may see it; None for an active app."""
     name = AppId(request.path("app"))
-    ended = api.service.departed.find(name)
+    ended = api.service.ended.find(name)
     if ended is None or name in api.service.steward.arbiter.world.apps:
         return None
     request.allow(ended.owner)

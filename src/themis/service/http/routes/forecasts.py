@@ -38,7 +38,7 @@ async def whatif(api: ApiContext, request: ApiRequest) -> Data:
         raise DeniedError(_asker(request), "`policy` and `add_machines` are for admins")
     api.charge(request.caller, _COST)
     written = parse_app(body["app"])
-    name = service.free_name(written.name)
+    name = service.submissions.free_name(written.name)
     seed = body.get("seed")
     seconds = min(LONGEST, float(body.get("seconds", LONGEST)))
 

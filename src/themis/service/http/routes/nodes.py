@@ -17,7 +17,7 @@ async def list_nodes(api: ApiContext, request: ApiRequest) -> Data:
     rows = [
         serializers.node_row(steward, node, sealed=sealed)
         for name, node in sorted(steward.nodes.items())
-        if name not in service.removed and request.decide(name).allowed
+        if name not in service.retired and request.decide(name).allowed
     ]
     return {"nodes": rows, "now": service.now(), "trouble": _trouble(api, request)}
 
@@ -62,7 +62,7 @@ async def remove(api: ApiContext, request: ApiRequest) -> Data:
         raise RefusedError(node, reason)
     if any(ledger.lease(gpu) is not None for gpu in world.topology.gpus_of[number]):
         raise RefusedError(node, "its leases have not ended yet: try again in a while")
-    service.keep(service.removed.note(node))
+    service.retired.retire(node)
     api.write_audit(request.audit_row(node))
     return {"done": True}
 

@@ -22,9 +22,9 @@ async def audit(api: ApiContext, request: ApiRequest) -> Data:
     first, last = request.read(FIRST), request.read(LAST)
     api.write_audit(*api.refusals.due(request.wall))
     service = api.service
-    await service.settled()
+    await service.queue.settled()
     read = partial(service.store.audit, first, last or _MOST_ROWS, newest=last > 0)
-    rows: Any = await service.writer.run(read)
+    rows: Any = await service.queue.run(read)
     return {"rows": [{"number": number, **asdict(row)} for number, row in rows]}
 
 

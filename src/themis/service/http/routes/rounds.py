@@ -31,7 +31,7 @@ async def list_rounds(api: ApiContext, request: ApiRequest) -> Response:
     viewer = request.viewer()
     before, limit = request.read(BEFORE), request.read(LIMIT)
     api.charge(request.caller, limit / _ROUNDS_AS_A_REQUEST)
-    numbers = [number for number in api.service.book.numbers() if not before or number < before]
+    numbers = [number for number in api.service.rounds.numbers() if not before or number < before]
     # All of them now: old rounds are forgotten while others are answered in between.
     page = [_kept(api, number) for number in numbers[-limit:]]
     written: list[bytes] = []
@@ -53,7 +53,7 @@ async def list_rounds(api: ApiContext, request: ApiRequest) -> Response:
 async def show_round(api: ApiContext, request: ApiRequest) -> Response:
     """One round."""
     viewer = request.viewer()
-    number, kept = request.path("round"), api.service.book.numbers()
+    number, kept = request.path("round"), api.service.rounds.numbers()
     if not number.isdecimal() or len(number) > 15 or int(number) not in kept:
         span = f"{kept[0]} to {kept[-1]} are kept" if kept else "there was none yet"
         raise MissingError(f"round {number[:20]}", span)
@@ -67,8 +67,8 @@ def _now(api: ApiContext) -> bytes:
 
 
 def _kept(api: ApiContext, number: int) -> _Kept:
-    record, before = api.service.book.round(number)
-    return record, before, api.service.book.owners(number)
+    record, before = api.service.rounds.round(number)
+    return record, before, api.service.rounds.owners(number)
 
 
 def _written(viewer: Viewer, kept: _Kept) -> bytes:

@@ -35,7 +35,9 @@ async def submit(api: ApiContext, request: ApiRequest) -> Data:
     spec = decode(AppSpec, body["spec"])
     request.allow(spec.owner)
     row = request.audit_row(spec.id, owner=spec.owner)
-    return {"app": await api.service.submit(spec, key, row, most=api.settings.limits.apps)}
+    return {
+        "app": await api.service.submissions.submit(spec, key, row, most=api.settings.limits.apps)
+    }
 
 
 async def _submit_file(api: ApiContext, request: ApiRequest, key: str) -> Data:
@@ -60,9 +62,9 @@ async def _submit_file(api: ApiContext, request: ApiRequest, key: str) -> Data:
     if written.tuner is Minder.OWN:
         answer["plan"]["tuner"] = str(written.tuner)
     if body.get("dry_run"):
-        api.service.check_file(written, owner, key, seed, most=most)
+        api.service.submissions.check_file(written, owner, key, seed, most=most)
         return answer
-    app = await api.service.submit_file(
+    app = await api.service.submissions.submit_file(
         written,
         owner,
         key,
@@ -77,10 +79,10 @@ async def retry(api: ApiContext, request: ApiRequest) -> Data:
     """Submit an ended app once more."""
     name = AppId(request.path("app"))
     request.allow(api.service.owner_of(name))
-    sheet = api.service.hosting.sheet(name)
+    sheet = api.service.files.file(name)
     if name in api.service.steward.arbiter.world.apps:
         raise RefusedError(name, "it has not ended; `themis submit` begins another beside it")
-    app = await api.service.submit_file(
+    app = await api.service.submissions.submit_file(
         parse_app(json.loads(sheet.body)),
         sheet.owner,
         secrets.token_hex(16),
