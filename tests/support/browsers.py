@@ -182,8 +182,8 @@ def live_service(path: Path, machines: Sequence[Machine], **options: Any) -> Ite
     async def serve() -> None:
         loop = asyncio.get_running_loop()
         async with desk_of(path, machines=machines, **options) as desk:
-            guard, at = ConnectionLimiter(CallerLimits()), Address("127.0.0.1", 0)
-            async with open_http(make_app(desk.api), at, guard, Tls()) as address:
+            limiter, at = ConnectionLimiter(CallerLimits()), Address("127.0.0.1", 0)
+            async with open_http(make_app(desk.api), at, limiter, Tls()) as address:
                 settings = desk.api.settings
                 desk.api.change(replace(settings, hosts=settings.hosts | {str(address)}))
                 begun.append(Live(loop, desk, f"http://{address}"))

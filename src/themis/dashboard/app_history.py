@@ -1,6 +1,6 @@
-"""How apps stood from round to round, in bounded room.
+"""The rho, GPUs and reasons of apps from round to round, in bounded memory.
 
-histories.note(record_opened, lines)
+histories.note(record.opened, record.apps)
 histories.of(app).rho            # points, thinned
 """
 
@@ -11,14 +11,14 @@ from typing import Protocol
 from themis.dashboard.model import Point, finite
 
 MOST_POINTS = 256
-"""Kept of a curve; of longer ones every second is left out."""
+"""Points of a curve; a curve of twice as many loses every second one."""
 MOST_REASONS = 200
-"""Changes of reason that are kept; the oldest go first."""
+"""Changes of reason, the newest."""
 MOST_APPS = 5000
 
 
 class AppRoundRow(Protocol):
-    """An app in the record of a round, as far as a history goes."""
+    """An app in the record of a round, as far as histories need it."""
 
     @property
     def app(self) -> str:
@@ -26,19 +26,19 @@ class AppRoundRow(Protocol):
 
     @property
     def rho(self) -> float | None:
-        """How it stood."""
+        """Its finish-time fairness in the round."""
 
     @property
     def held(self) -> int:
-        """GPUs after the round."""
+        """How many GPUs it had after the round."""
 
     @property
     def reason(self) -> str:
-        """Why."""
+        """Why it had them."""
 
 
 class AppHistory:
-    """One app from round to round."""
+    """The history of one app."""
 
     def __init__(self) -> None:
         self._rho: list[Point] = []
@@ -46,7 +46,7 @@ class AppHistory:
         self._reasons: list[tuple[float, str]] = []
 
     def note(self, at: float, rho: float | None, held: int, reason: str) -> None:
-        """One more round."""
+        """Add a round."""
         known = finite(rho)
         if known is not None:
             self._rho.append((at, known))
@@ -59,28 +59,28 @@ class AppHistory:
         self.explain(at, reason)
 
     def explain(self, at: float, reason: str) -> None:
-        """From now on it is for this reason."""
+        """Add a reason, if it is another one."""
         if not self._reasons or self._reasons[-1][1] != reason:
             self._reasons.append((at, reason))
             del self._reasons[:-MOST_REASONS]
 
     @property
     def rho(self) -> tuple[Point, ...]:
-        """How late it was expected to be."""
+        """Rho over time."""
         return tuple(self._rho)
 
     @property
     def held(self) -> tuple[Point, ...]:
-        """GPUs, from each time on."""
+        """How many GPUs it had from each time on."""
         return tuple(self._held)
 
     @property
     def reasons(self) -> tuple[tuple[float, str], ...]:
-        """From when on which one held."""
+        """Each reason with the time from which it held."""
         return tuple(self._reasons)
 
     def short(self, most: int) -> tuple[Point, ...]:
-        """Rho in so many points at most."""
+        """Rho in at most this many points."""
         return tuple(thinned(self._rho, most))
 
 
@@ -88,14 +88,14 @@ _NONE = AppHistory()
 
 
 class AppHistories:
-    """Of all apps; those that were not in a round for longest are forgotten first."""
+    """The histories of all apps; of too many, the longest absent are forgotten."""
 
     def __init__(self, most: int = MOST_APPS) -> None:
         self._most = most
         self._apps: OrderedDict[str, AppHistory] = OrderedDict()
 
     def note(self, at: float, lines: Iterable[AppRoundRow]) -> None:
-        """A round with all its apps."""
+        """Add a round with all its apps."""
         for line in lines:
             mine = self._apps.get(line.app)
             if mine is None:
@@ -106,16 +106,16 @@ class AppHistories:
             self._apps.popitem(last=False)
 
     def of(self, app: str) -> AppHistory:
-        """One app's; an empty one if it was in no round."""
+        """The history of an app; an empty one if it was in no round."""
         return self._apps.get(app, _NONE)
 
     def forget(self, app: str) -> None:
-        """Its name is used anew."""
+        """Drop the history of a name: another app uses it."""
         self._apps.pop(app, None)
 
 
 def thinned(points: Sequence[Point], most: int) -> list[Point]:
-    """Some of the points, the first and the last among them."""
+    """At most this many of the points, with the first and the last."""
     if len(points) <= most:
         return list(points)
     step = (len(points) - 1) / (most - 1)

@@ -1,10 +1,10 @@
-"""The files of the pages, and what browsers are told about them.
+"""The files of the pages, and the HTTP headers that go with them.
 
     found = asset("main.js")
     found.data, found.headers
 
-All of them are in this package; no page asks anybody else for anything, and browsers are told to
-see to that: no script or style but these files, no code made from text.
+All files are in this package. No page loads anything from elsewhere, and the headers make browsers
+enforce that: no script or style but these files, and no code made from text.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ POLICY = "; ".join(
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
-        # Nothing that is made of text may become a part of a page other than as text.
+        # Text may become part of a page only as text.
         "require-trusted-types-for 'script'",
         "trusted-types 'none'",
     )
@@ -36,7 +36,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # Asked for again each time, and answered in a line if it is the same.
+    # Browsers ask each time, and get a 304 if the file is the same.
     "Cache-Control": "no-cache",
 }
 _TYPES = {
@@ -55,11 +55,11 @@ class Asset:
     data: bytes
     media_type: str
     tag: str
-    """Another one for other contents."""
+    """Changes with the contents."""
 
     @property
     def headers(self) -> dict[str, str]:
-        """What goes with it."""
+        """The headers of the answer."""
         return {**HEADERS, "ETag": self.tag}
 
 
@@ -76,7 +76,7 @@ def asset(name: str) -> Asset:
 
 
 def names() -> list[str]:
-    """All of them."""
+    """The names of all files."""
     return sorted(_all())
 
 

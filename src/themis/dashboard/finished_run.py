@@ -1,8 +1,8 @@
-"""Something that is over, as the pages show it: a run folder, a stored run or an event log.
+"""A finished run as the pages show it, from a run folder, a comparison, an event log or a store.
 
-recording.board(), recording.timeline(), recording.app(name)
-recording.rounds(before=None, limit=50), recording.round(12)
-recording.compared()          # its line in a comparison
+run.board(), run.timeline(), run.app(name)
+run.rounds(before=None, limit=50), run.round(12)
+run.compared()          # its line in a comparison
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ _UNKNOWN = "(unknown)"
 
 @dataclass(frozen=True, slots=True)
 class RunApp:
-    """One app of a recording."""
+    """One app of a run."""
 
     app: str
     owner: str = ""
@@ -69,24 +69,24 @@ class RunApps:
         self.found: dict[str, RunApp] = {}
 
     def add(self, app: str, **known: Any) -> None:
-        """What is known of an app; adds to what was."""
+        """Add what is known of an app to what was known before."""
         self.found[app] = replace(self.found.get(app) or RunApp(app), **known)
 
 
 @dataclass(frozen=True, slots=True)
 class RunRound:
-    """A round, and where to read it."""
+    """A round in short, and where to read all of it."""
 
     line: RoundLine
     path: Path
     number: int
-    """Of its line in the file."""
+    """The line in the file."""
     offset: int
     record: RoundRecord | None = None
-    """Itself, where it was read already."""
+    """The round itself, if it was read already."""
 
     def read(self) -> RoundRecord:
-        """All of it.
+        """The whole round.
 
         Raises:
             CorruptLogError: It cannot be read.
@@ -103,7 +103,7 @@ class RunRound:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """What is over does not change."""
+    """A run that does not change any more."""
 
     origin: DataOrigin
     topology: Topology | None
@@ -114,12 +114,12 @@ class FinishedRun:
     summary: Mapping[str, Any] = field(default_factory=dict)
     workload: str = ""
     note: str = ""
-    """What is amiss with it."""
+    """A problem that the pages mention."""
 
     # Pages
 
     def board(self, runs: tuple[str, ...] = ()) -> Board:
-        """The state at its end."""
+        """The state at the end."""
         seconds = self._seconds()
         begin, end = self._span()
         rows = tuple(self._row(app, seconds) for app in self._all_apps())
@@ -139,7 +139,7 @@ class FinishedRun:
         )
 
     def timeline(self) -> Timeline:
-        """Who held which GPU when."""
+        """Which app held which GPU when."""
         gathering = TimelineBuilder(app.app for app in self._all_apps())
         return gathering.timeline(gathering.columns(self.held), Columns(), len(self.held))
 
@@ -177,7 +177,7 @@ class FinishedRun:
         return RoundList(tuple(page), page[0].round if len(page) < len(lines) else None)
 
     def round(self, number: int) -> RoundView:
-        """One round with everything.
+        """One round in full.
 
         Raises:
             MissingError: There is none of this number.
@@ -211,11 +211,11 @@ class FinishedRun:
             completions_by_app=hours,
         )
 
-    # What they are made of
+    # Parts of the pages
 
     def _measures(self, rhos: list[float], hours: list[float]) -> dict[str, float | None]:
-        told, begin_end = self.summary, self._span()
-        moves, gpu_hours = told.get("moves"), told.get("gpu_hours")
+        summary, (begin, end) = self.summary, self._span()
+        moves, gpu_hours = summary.get("moves"), summary.get("gpu_hours")
         if gpu_hours is None:
             gpu_hours = sum(item.end - item.start for item in self.held) / _HOUR
         return {
@@ -224,14 +224,14 @@ class FinishedRun:
             "median_rho": _quantile(rhos, 0.5),
             "share_fair": sum(rho <= FAIR for rho in rhos) / len(rhos) if rhos else None,
             "mean_completion_h": sum(hours) / len(hours) if hours else None,
-            "makespan_h": finite(told.get("makespan_h")) or (begin_end[1] - begin_end[0]) / _HOUR,
+            "makespan_h": finite(summary.get("makespan_h")) or (end - begin) / _HOUR,
             "gpu_hours": finite(gpu_hours),
             "moves": None if moves is None else float(moves),
-            "rounds": float(told.get("rounds", len(self.round_index))),
+            "rounds": float(summary.get("rounds", len(self.round_index))),
         }
 
     def _all_apps(self) -> list[RunApp]:
-        """Those that have a line of their own, and those that only held something."""
+        """The known apps, and those that are only known from their segments."""
         known = dict(self.apps.found)
         for item in self.held:
             if item.app not in known:
@@ -254,17 +254,17 @@ class FinishedRun:
 
     def _row(self, app: RunApp, seconds: Mapping[str, float]) -> AppRow:
         history = self.histories.of(app.app)
-        over = app.ended is not None
+        ended = app.ended is not None
         elapsed = app.ended - app.submitted if app.ended is not None and app.submitted else None
-        state = app.outcome.partition(":")[0] or ("finished" if over else "running")
+        state = app.outcome.partition(":")[0] or ("finished" if ended else "running")
         rho = app.rho if app.rho is not None else _last(history)
         return AppRow(
             app=app.app,
             owner=app.owner,
             state=state,
-            reason=str(_last_reason(app)) if over else _reason_now(history),
+            reason=str(_last_reason(app)) if ended else _reason_now(history),
             rho=rho,
-            held=0 if over else None,
+            held=0 if ended else None,
             submitted=app.submitted,
             ended=app.ended,
             elapsed=elapsed,
@@ -285,7 +285,7 @@ class FinishedRun:
 
     def _machines(self) -> tuple[MachineRow, ...]:
         if self.topology is None:
-            # Its file is gone: the GPUs that were held are there in any case.
+            # The cluster file is gone; the GPUs that were held are known all the same.
             most = max((item.gpu for item in self.held), default=-1) + 1
             gpus = tuple(GpuRow(gpu, gpu, 0, "free") for gpu in range(most))
             row = MachineRow(_UNKNOWN, _UNKNOWN, "", 0.0, "present", gpus, note=self.note)
@@ -317,7 +317,7 @@ def _last_reason(app: RunApp) -> Reason:
 
 
 def _held_over_time(items: Sequence[HeldSegment]) -> tuple[tuple[float, float], ...]:
-    """GPUs held, from each time on."""
+    """How many GPUs were held from each time on."""
     changes: dict[float, int] = {}
     for item in items:
         changes[item.start] = changes.get(item.start, 0) + 1

@@ -1,11 +1,10 @@
-"""Pages of what is over, served to this machine: standard library only.
+"""Serves the pages of finished runs to one user of this machine; standard library only.
 
-    with serve(recordings, port=0) as url:
+    with serve(runs, port=0) as url:
         print(url)
 
-Nobody else on the machine gets in: the address has a secret in it, which becomes a cookie at the
-first visit. A name that was bent to this address (DNS rebinding) is refused, as is everything but
-reading.
+Other users of the machine do not get in: the address has a secret in it, which becomes a cookie at
+the first visit. Other host names (DNS rebinding) are refused, and there are no writes.
 """
 
 import hmac
@@ -33,17 +32,17 @@ _STATUS = ((DeniedError, 403), (MissingError, 404), (RefusedError, 422))
 
 
 class LocalPages:
-    """What is answered, without a word about sockets."""
+    """The JSON of each path, apart from sockets."""
 
-    def __init__(self, recordings: Sequence[FinishedRun]) -> None:
-        self._recordings = recordings
-        self._titles = tuple(item.origin.title for item in recordings)
+    def __init__(self, runs: Sequence[FinishedRun]) -> None:
+        self._runs = runs
+        self._titles = tuple(item.origin.title for item in runs)
 
     def answer(self, path: str, query: dict[str, str]) -> str:
         """The JSON of a path.
 
         Raises:
-            RefusedError: There is no such thing, or the question is wrong.
+            RefusedError: There is no such page, or a parameter is wrong.
         """
         parts = [unquote(part) for part in path.strip("/").split("/")]
         run = self._run(query)
@@ -58,7 +57,7 @@ class LocalPages:
                 limit = min(_MOST_ROUNDS, _whole(query, "limit", 50))
                 return dumps(run.rounds(_whole(query, "before", 0), limit))
             case ["v1", "board", "runs"]:
-                return dumps(RunComparison(tuple(item.compared() for item in self._recordings)))
+                return dumps(RunComparison(tuple(item.compared() for item in self._runs)))
             case ["v1", "rounds", number]:
                 return dumps(run.round(_whole({"round": number}, "round", 0)))
             case _:
@@ -66,9 +65,9 @@ class LocalPages:
 
     def _run(self, query: dict[str, str]) -> FinishedRun:
         number = _whole(query, "run", 0)
-        if number >= len(self._recordings):
-            raise MissingError(f"run {number}", f"there are {len(self._recordings)}")
-        return self._recordings[number]
+        if number >= len(self._runs):
+            raise MissingError(f"run {number}", f"there are {len(self._runs)}")
+        return self._runs[number]
 
 
 def _whole(query: dict[str, str], name: str, default: int) -> int:
@@ -79,13 +78,13 @@ def _whole(query: dict[str, str], name: str, default: int) -> int:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One request. A class of its own for each server, which has the four values below."""
+    """One request. Each server makes a subclass with the four values below."""
 
     pages: LocalPages
     secret: str
     cookie: str
-    """Its name. Browsers know cookies by host alone: with the port in it, servers side by side
-    do not take each other's place."""
+    """The name of the cookie, with the port in it: browsers keep cookies by host alone, and servers
+    side by side must not replace each other's."""
     hosts: frozenset[str]
     protocol_version = "HTTP/1.1"
     timeout = 60
@@ -109,9 +108,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Host", "").lower() not in self.hosts:
             raise DeniedError("browser", "this name is not one of this machine's own")
         if hmac.compare_digest(query.get("key", "").encode(), self.secret.encode()):
-            self._welcome(place.path)
+            self._log_in(place.path)
             return
-        if not self._known():
+        if not self._has_cookie():
             raise DeniedError("browser", "open the address that `themis dashboard` printed")
         if place.path.startswith("/v1/"):
             body = self.pages.answer(place.path, query).encode()
@@ -124,13 +123,13 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self._send(200, found.data, found.media_type, found.headers)
 
-    def _welcome(self, path: str) -> None:
+    def _log_in(self, path: str) -> None:
         """Let a browser in, and take the secret out of its address."""
         cookie = f"{self.cookie}={self.secret}; Path=/; HttpOnly; SameSite=Strict"
         where = {"Location": "/" if not path.startswith("/static") else path}
         self._send(303, b"", "text/plain", {**HEADERS, **where, "Set-Cookie": cookie})
 
-    def _known(self) -> bool:
+    def _has_cookie(self) -> bool:
         try:
             found = SimpleCookie(self.headers.get("Cookie", "")).get(self.cookie)
         except CookieError:
@@ -151,29 +150,29 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it
-        """Not on anybody's terminal."""
+        """To the log, not to the terminal."""
         _LOG.debug(format, *args)
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    # The port of a server that just ended can be had at once. One that somebody listens on cannot.
+    # The port of a server that has just ended is free at once.
     allow_reuse_address = True
 
 
 @contextmanager
-def serve(recordings: Sequence[FinishedRun], port: int = 0) -> Iterator[str]:
+def serve(runs: Sequence[FinishedRun], port: int = 0) -> Iterator[str]:
     """Serve until left; yields the address, with the secret in it.
 
     Args:
-        recordings: What can be looked at; the first is shown first.
-        port: Which; 0 for any.
+        runs: The runs to show; the first is shown first.
+        port: The port; 0 for any.
 
     Raises:
         ConfigError: The port cannot be used.
     """
     secret = secrets.token_urlsafe(24)
-    handler = type("_Bound", (_Handler,), {"pages": LocalPages(recordings), "secret": secret})
+    handler = type("_Bound", (_Handler,), {"pages": LocalPages(runs), "secret": secret})
     try:
         server = _Server((_LOOPBACK, port), handler)
     except OSError as error:

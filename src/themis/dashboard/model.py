@@ -1,7 +1,7 @@
-"""What pages show, as values: filled by the live service and by finished runs alike.
+"""What the pages show, as values; a live service and finished runs fill the same model.
 
-Times are seconds of the cluster's clock (of the run, in a simulation); `wall` in a board says what
-the time of day is at `now`. What is not known is None.
+Times are seconds of the cluster's clock (in a simulation, of the run); `wall` of a board is the
+time of day at `now`. Unknown values are None.
 """
 
 import math
@@ -11,26 +11,26 @@ from dataclasses import dataclass, field
 from themis.dashboard.reason_labels import REASONS, ReasonLabel
 
 Point = tuple[float, float]
-"""When, and how much; or after how many iterations."""
+"""A time and a value; in curves of trials, iterations and a metric."""
 
 FAIR = 1.05
-"""Up to here the sharing incentive holds: starting costs time."""
+"""A rho up to here counts as fair: starting jobs costs some time."""
 SHORT = 48
 """Points of a history in a list."""
 MOST_LEASES = 2000
 """Leases on the page of an app, the newest."""
 ANONYMOUS = "(another owner's)"
-"""In place of every name that the viewer may not see."""
+"""Stands for every name that the viewer may not see."""
 
 
 def finite(value: float | None) -> float | None:
-    """The number, if it can be written down."""
+    """The number; None for infinity and NaN, which JSON cannot hold."""
     return value if value is not None and math.isfinite(value) else None
 
 
 @dataclass(frozen=True, slots=True)
 class DataOrigin:
-    """Where all of it comes from."""
+    """Where the data comes from."""
 
     kind: str
     """`live`, `run`, `log` or `snapshot`."""
@@ -45,7 +45,7 @@ class DataOrigin:
 
 @dataclass(frozen=True, slots=True)
 class ViewerInfo:
-    """Who looks."""
+    """The viewer, as the pages name it."""
 
     role: str = ""
     subject: str = ""
@@ -71,7 +71,7 @@ class AppRow:
     ideal_seconds: float | None = None
     gpu_seconds: float | None = None
     history: tuple[Point, ...] = ()
-    """Of rho, thinned."""
+    """Rho over time, thinned."""
     sealed: bool = False
 
 
@@ -104,54 +104,54 @@ class MachineRow:
     heard: float | None = None
     note: str = ""
     number: int | None = None
-    """What bids call it; None for one that the arbiter has not met."""
+    """Its number in bids; None if the arbiter does not know it yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """The state of everything."""
+    """The state of the cluster: apps, machines, GPU counts."""
 
     origin: DataOrigin
     viewer: ViewerInfo
     now: float
     wall: float | None
     begin: float
-    """Before this nothing is known."""
+    """The earliest time that anything is known of."""
     gpus: Mapping[str, int]
-    """How many are in each state."""
+    """How many GPUs are in each state."""
     apps: tuple[AppRow, ...]
     machines: tuple[MachineRow, ...]
     last_round: int | None = None
     runs: tuple[str, ...] = ()
-    """Titles of all that can be looked at here, in the order of `?run=`."""
+    """Titles of all runs that are served here, in the order of `?run=`."""
     fair: float = FAIR
     reasons: Mapping[str, ReasonLabel] = field(default_factory=lambda: dict(REASONS))
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Who held which GPU when, a column for each field: there may be a hundred thousand."""
+    """Segments with a column for each field: there may be a hundred thousand."""
 
     gpu: Sequence[int] = ()
     app: Sequence[int] = ()
-    """Places in the list of names."""
+    """Indices into the list of names."""
     start: Sequence[float] = ()
     end: Sequence[float] = ()
     source: Sequence[int] = ()
-    """Places in the list of sources."""
+    """Indices into the list of sources."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Who held which GPU when."""
+    """Which app held which GPU when."""
 
     names: tuple[str, ...]
     sources: tuple[str, ...]
     closed: Columns
     open: Columns = Columns()
-    """Held now; `end` is when the lease ends if nobody renews it."""
+    """Held now; `end` is when the lease ends unless it is renewed."""
     cursor: int = 0
-    """How many were closed so far; for asking what came since."""
+    """How many segments have closed so far; a stream continues from there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,18 +203,18 @@ class AppPage:
     weight: float | None = None
     outcome: str = ""
     metric: str = ""
-    """What its curves are of."""
+    """The name of the metric that its curves show."""
     phases: tuple[PhaseRow, ...] = ()
     jobs: tuple[JobRow, ...] | None = None
-    """None where nothing was kept of them."""
+    """None where no jobs are known."""
     leases: tuple[LeaseSegment, ...] = ()
     reasons: tuple[tuple[float, str], ...] = ()
-    """From when on which one held, the oldest first."""
+    """Each reason with the time from which it held, the oldest first."""
     history: tuple[Point, ...] = ()
     held: tuple[Point, ...] = ()
     """GPUs held, from each time on."""
     explanation: tuple[str, ...] = ()
-    """Why it stands where it stands now: what, why, and what comes next."""
+    """Its state in words: what, why, and what comes next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +242,7 @@ class RoundList:
 
     rounds: tuple[RoundLine, ...]
     before: int | None
-    """What to ask with for earlier ones."""
+    """The `before` of the previous page; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,9 +255,9 @@ class RunLine:
     workload: str
     seed: int | None
     measures: Mapping[str, float | None]
-    """By names of `MEASURES`."""
+    """By the names in `MEASURES`."""
     rhos: tuple[float, ...]
-    """rho_ref (fair_share) of every app where it is known, else rho; sorted."""
+    """Sorted; rho_ref (fair_share) of each app where it is known, else rho."""
     completions: tuple[float, ...]
     """Hours, sorted."""
     completions_by_app: Mapping[str, float] = field(default_factory=dict)
@@ -265,7 +265,7 @@ class RunLine:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A number that runs are compared by."""
+    """A number by which runs are compared."""
 
     name: str
     label: str

@@ -1,4 +1,4 @@
-"""Reasons in a word or two, for lists; what they mean is said where they are explained."""
+"""Reasons in a word or two, for lists."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from themis.core.model.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class ReasonLabel:
-    """One reason as people read it in a list."""
+    """A reason as lists show it."""
 
     label: str
     tone: str
     """`good`, `wait`, `held` or `bad`."""
     what: str
-    """The same in one sentence, as everywhere."""
+    """The sentence that explains it everywhere."""
 
 
 _ROWS: dict[Reason, tuple[str, str]] = {
@@ -50,4 +50,4 @@ _ROWS: dict[Reason, tuple[str, str]] = {
 REASONS: Mapping[str, ReasonLabel] = MappingProxyType(
     {str(reason): ReasonLabel(*_ROWS[reason], WORDS[reason]) for reason in Reason}
 )
-"""Every reason of the closed list, in its order; one without words does not import."""
+"""Every reason, in order; a reason without a label fails the import."""

@@ -1,10 +1,10 @@
-"""A round as people see it: some of its apps with everything, the others without names.
+"""A round as people see it: some of its apps in full, the others without names.
 
-sheet = sheet_of(record, frozenset({"mine"}), before=the_round_before)
-sheet.own        # rows with names
-sheet.others     # nameless rows: GPU counts and the change of rho
+view = view_of(record, frozenset({"mine"}), before=the_round_before)
+view.own        # rows with names
+view.others     # nameless rows: GPU counts and the change of rho
 
-Who may see which names is not decided here (`themis.service.http.round_redaction` does that).
+`themis.service.viewer` decides which names a viewer may see.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -18,30 +18,30 @@ from themis.dashboard.model import RoundLine
 
 @dataclass(frozen=True, slots=True)
 class OpenRow:
-    """One app in a round with everything that is kept of it."""
+    """One app in a round, in full."""
 
     line: AppInRound
     rho_change: float | None
     bid: Bid | None
     gpus: tuple[GpuId, ...]
-    """What it was given."""
+    """The GPUs that it was granted."""
     won: int
     paid: int
     kept_fraction: float | None
     refused: str
-    """Why its bid was not taken."""
+    """Why its bid was refused."""
     given_by: Mapping[str, int] = field(default_factory=dict)
-    """How many GPUs came from where: the auction, leftovers, ..."""
+    """How many GPUs came from each source: the auction, leftovers, ..."""
 
 
 @dataclass(frozen=True, slots=True)
 class SealedRow:
-    """One app of somebody else. Rows are sorted by what is in them, never by name."""
+    """One app of another owner. Rows are sorted by their values, never by name."""
 
     held: int
     granted: int
     rho_change: float | None
-    """Since the round before, to two digits."""
+    """Since the round before, to two decimals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,20 +60,20 @@ class RoundView:
     own: tuple[OpenRow, ...]
     others: tuple[SealedRow, ...]
     invited: int = 0
-    """Apps that were asked for bids."""
+    """How many apps were asked for bids."""
     value: float | None = None
-    """What the auction came to, and what nobody could have got beyond; for who sees all of it."""
+    """The value of the auction, and an upper bound of it; only for viewers who see every bid."""
     bound: float | None = None
 
 
 def view_of(
     record: RoundRecord, shown: Collection[str] | None, before: RoundRecord | None = None
 ) -> RoundView:
-    """The round with these apps named; None for all of them.
+    """The round for one viewer.
 
     Args:
-        record: What is kept of the round.
-        shown: Apps whose names and bids may be seen.
+        record: The round.
+        shown: The apps whose names and bids may be seen; None for all of them.
         before: The round before, for the change of rho.
     """
     earlier = {line.app: line.rho for line in before.apps} if before else {}
@@ -109,7 +109,7 @@ def view_of(
 
 
 def line_of(record: RoundRecord) -> RoundLine:
-    """The round in a list: numbers that everybody may see."""
+    """The round in a list: only numbers that every viewer may see."""
     certificate = record.notes.certificate
     return RoundLine(
         round=record.round,
@@ -163,7 +163,7 @@ def _open(
 
 
 def _given(allotments: tuple[Allotment, ...]) -> Mapping[AppId, Sequence[Allotment]]:
-    """What each app was given; gathered once, as a round may have thousands of both."""
+    """The allotments of each app, in one pass: a round may have thousands of both."""
     given: dict[AppId, list[Allotment]] = {}
     for item in allotments:
         given.setdefault(item.app, []).append(item)

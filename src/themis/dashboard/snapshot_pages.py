@@ -63,7 +63,7 @@ def is_snapshot(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPages(FinishedRun):
-    """A cluster at one moment."""
+    """A cluster at one moment, as a run without a past."""
 
     at: float = 0.0
     rows: tuple[AppRow, ...] = ()

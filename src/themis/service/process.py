@@ -90,7 +90,7 @@ class ServiceProcess:
         self._announce = announce
         self._stop = asyncio.Event()
         self._api: ApiContext | None = None
-        self._guard = ConnectionLimiter(loaded.config.limits)
+        self._connections = ConnectionLimiter(loaded.config.limits)
         self._http_address: Address | None = None
         """With the port that was taken, where the configuration leaves it open."""
         self._grpc: GrpcServer | None = None
@@ -226,7 +226,9 @@ class ServiceProcess:
     ) -> AsyncIterator[Address]:
         self._api = ApiContext(service, vault, self._api_settings(config))
         app = make_app(self._api)
-        async with open_http(app, config.http, self._guard, config.tls, _CLOSE_PATIENCE) as address:
+        async with open_http(
+            app, config.http, self._connections, config.tls, _CLOSE_PATIENCE
+        ) as address:
             self._http_address = address
             # The port may have been chosen just now, and pages name it.
             self._api.change(self._api_settings(config))
@@ -287,7 +289,7 @@ class ServiceProcess:
             await self._service.loop.carry_out(ev.SettingsChanged(now, wanted.settings))
         self._loaded = wanted
         self._api.change(self._api_settings(wanted.config))
-        self._guard.change(wanted.config.limits)
+        self._connections.change(wanted.config.limits)
         if self._grpc is not None:
             self._grpc.change(wanted.config.limits)
         logging.getLogger("themis").setLevel(wanted.config.log_level.upper())

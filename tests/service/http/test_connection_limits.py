@@ -1,4 +1,4 @@
-"""The guard at the HTTP door: callers who never finish, and callers who are too many."""
+"""Limits on connections: callers that never finish, and too many callers."""
 
 import asyncio
 import socket
@@ -34,7 +34,7 @@ class Place:
     """A door with something behind it."""
 
     def __init__(self, limits: CallerLimits) -> None:
-        self.guard = ConnectionLimiter(limits)
+        self.limiter = ConnectionLimiter(limits)
         self.address = LOOPBACK
         self.busy = 0
         self.go_on = asyncio.Event()
@@ -84,7 +84,7 @@ def behind_the_door(
     @asynccontextmanager
     async def place() -> AsyncIterator[Place]:
         found = Place(limits)
-        async with open_http(found.app(), LOOPBACK, found.guard, tls or Tls(), 1.0) as address:
+        async with open_http(found.app(), LOOPBACK, found.limiter, tls or Tls(), 1.0) as address:
             found.address = address
             try:
                 yield found
@@ -117,7 +117,7 @@ async def is_cut_off(caller: Caller) -> bool:
 def test_who_does_not_send_a_whole_request_is_hung_up_on(sent: bytes) -> None:
     async def work(place: Place) -> None:
         assert await is_cut_off(await place.calls(sent))
-        await until(lambda: len(place.guard) == 0)
+        await until(lambda: len(place.limiter) == 0)
         assert place.cut_off == (sent is BODY)
 
     behind_the_door(SHORT, work)
@@ -158,8 +158,8 @@ def test_who_does_not_take_the_answer_is_hung_up_on() -> None:
         with caller:
             caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             caller.sendall(GET % b"large")
-            await until(lambda: len(place.guard) == 1)
-            await until(lambda: len(place.guard) == 0)
+            await until(lambda: len(place.limiter) == 1)
+            await until(lambda: len(place.limiter) == 0)
 
     behind_the_door(SHORT, work)
 
@@ -194,7 +194,7 @@ def test_half_sent_requests_keep_out_each_other_and_nobody_else() -> None:
     async def work(place: Place) -> None:
         half = [await place.calls(HALF) for _ in range(12)]
         assert await answer_of(await place.calls(GET % b"quick")) == b"fine"
-        assert len(place.guard) == 4
+        assert len(place.limiter) == 4
         # The oldest went.
         assert all([await is_cut_off(caller) for caller in half[:8]])
         half[-1][1].write(b"\r\n")
@@ -209,7 +209,7 @@ def test_one_address_does_not_take_the_room_of_another() -> None:
         for source in ("127.0.0.2", "127.0.0.3"):
             for _ in range(4):
                 await place.calls(HALF, source=source)
-        assert len(place.guard) == 6
+        assert len(place.limiter) == 6
         # It was there first, but its address has fewest.
         honest[1].write(b"\r\n")
         assert await answer_of(honest) == b"fine"
@@ -236,7 +236,7 @@ def test_small_answers_are_not_held_back() -> None:
         await place.calls(GET % b"slow")
         await until(lambda: place.busy)
         place.go_on.set()
-        (visits,) = place.guard._places.values()
+        (visits,) = place.limiter._by_network.values()
         (visit,) = visits.values()
         assert visit.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
@@ -246,7 +246,7 @@ def test_small_answers_are_not_held_back() -> None:
 def test_other_limits_hold_for_who_comes_next() -> None:
     async def work(place: Place) -> None:
         half = [await place.calls(HALF) for _ in range(4)]
-        place.guard.change(CallerLimits(patience=3600.0, per_address=1))
+        place.limiter.change(CallerLimits(patience=3600.0, per_address=1))
         await place.calls(HALF)
         assert await is_cut_off(half[0])
 

@@ -1,13 +1,15 @@
-"""Who is at the HTTP door, before anything they send is understood: how many, and for how long.
+"""Limits on HTTP connections, before anything in them is understood: how many, and for how long.
 
-    door = GuardedDoor(listen("http", address), Guard(limits))
-    uvicorn.Config(app, http=partial(GuardedProtocol, guard))     # and serve([door])
+    limiter = ConnectionLimiter(limits)
+    listening = LimitedSocket(listen("http", address), limiter)
+    uvicorn.Config(app, http=partial(LimitedProtocol, limiter))     # and serve([listening])
 
-Whoever is connected either waits for our answer, or we wait for them: for the rest of a handshake
-or a request, for the next one, for an answer to be taken. We wait for so many seconds in all, not
-after each byte, so a caller who trickles does not stay. Where there is no room for one more, the
-one whom we have waited for longest makes it: of the same address if that has its share, else of the
-address that has most. So half-sent requests keep out each other, and nobody who sends a whole one.
+At any time either the caller waits for the service, or the service waits for the caller: for the
+rest of a handshake or a request, for the next request, or until the caller has read an answer. The
+service waits for a fixed time in all, not after each byte, so a caller that trickles is cut off.
+When there is no room for one more connection, the one that the service has waited for longest is
+closed: of the same address if that has its share, else of the address with the most connections. So
+half-sent requests displace each other, and never a whole one.
 """
 
 import asyncio
@@ -24,125 +26,125 @@ from themis.config.keys import CallerLimits
 from themis.security.rate_limits import network_of
 
 Peer = tuple[Any, ...]
-"""Address and port of a caller, as sockets tell it."""
+"""Address and port of a caller, as sockets give them."""
 
 
 @dataclass(slots=True, eq=False)
-class _Visit:
+class _Connection:
     """One connection."""
 
     socket: socket.socket
-    place: str
     timer: asyncio.TimerHandle | None = None
-    """Runs while we wait for the caller."""
+    """Runs while the service waits for the caller."""
 
 
 class ConnectionLimiter:
-    """Counts connections, and ends those that we have waited for long enough."""
+    """Counts connections, and closes those that the service has waited for too long."""
 
     def __init__(self, limits: CallerLimits) -> None:
         self._limits = limits
-        # Those we wait for are in the order in which the waiting began.
-        self._places: dict[str, dict[Peer, _Visit]] = {}
+        # In the order in which the service began to wait for them.
+        self._by_network: dict[str, dict[Peer, _Connection]] = {}
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
     def change(self, limits: CallerLimits) -> None:
-        """Go by other limits from now on; who is here stays."""
+        """Use other limits from now on; open connections stay."""
         self._limits = limits
 
-    def enter(self, visitor: socket.socket, peer: Peer) -> bool:
-        """Let a connection in, if need be in place of another; False if there is no room."""
-        place = network_of(str(peer[0]))
-        here = self._places.get(place, {})
+    def enter(self, connection: socket.socket, peer: Peer) -> bool:
+        """Take in a connection, if need be in place of another; False if there is no room."""
+        network = network_of(str(peer[0]))
+        here = self._by_network.get(network, {})
         if len(here) >= self._limits.per_address and not self._drop_one(here):
             return False
         if self._count >= self._limits.connections and not self._drop_any():
             return False
-        self._places.setdefault(place, {})[peer] = _Visit(visitor, place)
+        self._by_network.setdefault(network, {})[peer] = _Connection(connection)
         self._count += 1
         self.wait_for(peer)
         return True
 
     def leave(self, peer: Peer) -> None:
-        """A connection is over."""
-        place = network_of(str(peer[0]))
-        visit = self._places.get(place, {}).pop(peer, None)
-        if visit is None:
+        """A connection has closed."""
+        network = network_of(str(peer[0]))
+        connection = self._by_network.get(network, {}).pop(peer, None)
+        if connection is None:
             return
         self._count -= 1
-        _stop(visit)
-        if not self._places[place]:
-            del self._places[place]
+        _stop(connection)
+        if not self._by_network[network]:
+            del self._by_network[network]
 
     def wait_for(self, peer: Peer) -> None:
-        """It is the caller's turn, and they have so long for it from now."""
-        here = self._places.get(network_of(str(peer[0])), {})
-        visit = here.pop(peer, None)
-        if visit is None:
+        """From now on the service waits for the caller, up to the limit."""
+        here = self._by_network.get(network_of(str(peer[0])), {})
+        connection = here.pop(peer, None)
+        if connection is None:
             return
-        here[peer] = visit
-        _stop(visit)
+        here[peer] = connection
+        _stop(connection)
         loop = asyncio.get_running_loop()
-        visit.timer = loop.call_later(self._limits.patience, _hang_up, visit)
+        connection.timer = loop.call_later(self._limits.patience, _hang_up, connection)
 
     def work_for(self, peer: Peer) -> None:
-        """It is our turn."""
-        visit = self._places.get(network_of(str(peer[0])), {}).get(peer)
-        if visit is not None:
-            _stop(visit)
+        """From now on the caller waits for the service."""
+        connection = self._by_network.get(network_of(str(peer[0])), {}).get(peer)
+        if connection is not None:
+            _stop(connection)
 
     def _drop_any(self) -> bool:
-        crowded = sorted(self._places.values(), key=len, reverse=True)
+        crowded = sorted(self._by_network.values(), key=len, reverse=True)
         return any(self._drop_one(here) for here in crowded)
 
-    def _drop_one(self, here: dict[Peer, _Visit]) -> bool:
-        """End the connection there that we have waited for longest; False if there is none."""
-        for peer, visit in here.items():
-            if visit.timer is not None:
-                _hang_up(visit)
+    def _drop_one(self, here: dict[Peer, _Connection]) -> bool:
+        """Close the connection that was waited for longest; False if there is none."""
+        for peer, connection in here.items():
+            if connection.timer is not None:
+                _hang_up(connection)
                 self.leave(peer)
                 return True
         return False
 
 
-def _stop(visit: _Visit) -> None:
-    if visit.timer is not None:
-        visit.timer.cancel()
-        visit.timer = None
+def _stop(connection: _Connection) -> None:
+    if connection.timer is not None:
+        connection.timer.cancel()
+        connection.timer = None
 
 
-def _hang_up(visit: _Visit) -> None:
-    """End a connection at once, whatever is still to be sent: its reader gets the end of it."""
-    with suppress(OSError):  # The caller was quicker.
-        visit.socket.shutdown(socket.SHUT_RDWR)
+def _hang_up(connection: _Connection) -> None:
+    """Close a connection at once, whatever is still to be sent."""
+    with suppress(OSError):  # The caller has closed it.
+        connection.socket.shutdown(socket.SHUT_RDWR)
 
 
 class LimitedSocket(socket.socket):
-    """A socket that listens, and lets in whom the guard lets in."""
+    """A listening socket that refuses connections for which there is no room."""
 
-    def __init__(self, door: socket.socket, guard: ConnectionLimiter) -> None:
-        super().__init__(door.family, door.type, door.proto, fileno=door.detach())
-        self._guard = guard
+    def __init__(self, listening: socket.socket, limiter: ConnectionLimiter) -> None:
+        kind = listening.family, listening.type, listening.proto
+        super().__init__(*kind, fileno=listening.detach())
+        self._limiter = limiter
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """The next visitor.
+        """The next connection.
 
         Raises:
-            ConnectionAbortedError: There is no room for them; the loop comes again for the next.
+            ConnectionAbortedError: There is no room for it; the event loop asks again.
         """
         plain, peer = super().accept()
-        visitor = _Visitor(plain, lambda: self._guard.leave(peer))
-        if self._guard.enter(visitor, peer):
-            return visitor, peer
-        visitor.close()
+        connection = _Accepted(plain, lambda: self._limiter.leave(peer))
+        if self._limiter.enter(connection, peer):
+            return connection, peer
+        connection.close()
         raise ConnectionAbortedError("there is no room for one more connection")
 
 
-class _Visitor(socket.socket):
-    """A connection that tells when it is closed."""
+class _Accepted(socket.socket):
+    """A connection that calls `left` when it is closed."""
 
     def __init__(self, plain: socket.socket, left: Callable[[], None]) -> None:
         super().__init__(plain.family, plain.type, plain.proto, fileno=plain.detach())
@@ -155,50 +157,50 @@ class _Visitor(socket.socket):
 
 
 class LimitedProtocol(H11Protocol):
-    """HTTP that tells the guard whose turn it is."""
+    """HTTP/1.1 that tells the limiter which side waits."""
 
-    def __init__(self, guard: ConnectionLimiter, *args: Any, **named: Any) -> None:
+    def __init__(self, limiter: ConnectionLimiter, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self._guard = guard
+        self._limiter = limiter
         self._peer: Peer = ("",)
-        self._turn: object = None
+        self._waiting: object = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
-        """Begin; what a handshake took is not given back."""
+        """Begin. The time that a handshake took counts against the caller."""
         self._peer = transport.get_extra_info("peername") or ("",)
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Take in a part of a request."""
+        """Read a part of a request."""
         super().data_received(data)
-        self._note_turn()
+        self._note_who_waits()
 
     def on_response_complete(self) -> None:
-        """Go on after an answer."""
+        """Continue after an answer."""
         super().on_response_complete()
-        self._note_turn()
+        self._note_who_waits()
 
     def pause_writing(self) -> None:
-        """The caller does not take the answer as quickly as it is made."""
+        """The caller reads the answer more slowly than it is written."""
         super().pause_writing()
-        self._turn = None
-        self._guard.wait_for(self._peer)
+        self._waiting = None
+        self._limiter.wait_for(self._peer)
 
     def resume_writing(self) -> None:
-        """It has taken what there was."""
+        """The caller has caught up."""
         super().resume_writing()
-        self._note_turn()
+        self._note_who_waits()
 
-    def _note_turn(self) -> None:
-        """Tell whose turn it is, if it changed: more of the same request is no new turn."""
+    def _note_who_waits(self) -> None:
+        """Tell the limiter if the other side waits now; more of one request changes nothing."""
         cycle: Any = self.cycle  # none before the first request
         sending = self.conn.their_state is h11.SEND_BODY
         answered = cycle is None or cycle.response_complete
-        turn = (cycle, sending, answered)
-        if turn == self._turn:
+        waiting = (cycle, sending, answered)
+        if waiting == self._waiting:
             return
-        self._turn = turn
+        self._waiting = waiting
         if sending or answered:
-            self._guard.wait_for(self._peer)
+            self._limiter.wait_for(self._peer)
         else:
-            self._guard.work_for(self._peer)
+            self._limiter.work_for(self._peer)

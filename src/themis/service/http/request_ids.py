@@ -1,10 +1,10 @@
-"""Every HTTP request has an id: in the log, in the answer, and in what is told of errors.
+"""Every HTTP request has an id: in the log, in the answer, and in errors.
 
 app = Starlette(routes=routes, middleware=[Middleware(RequestIds)])
 
-A caller may bring one of their own, so that their log and ours agree; one that could be more than
-an id is not taken. What changes something is a line of the log; the rest is one for who looks
-closely (`log_level: debug`), for anybody can ask as often as they like.
+A caller may send an id of its own, so that its log and the service's agree; text that is no plain
+id is replaced. Requests that change something are logged; the others only at `log_level: debug`,
+because callers may send any number of them.
 """
 
 import logging
@@ -24,7 +24,7 @@ _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class RequestIds:
-    """Around an application: gives requests their ids, and answers theirs back."""
+    """Middleware that gives each request its id, and puts the id into the answer."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -48,7 +48,7 @@ class RequestIds:
 
 
 def _note(scope: Scope, status: Any, seconds: float) -> None:
-    """A line of the log; without the query, in which there may be anything."""
+    """Log the request, without its query: a query may hold anything."""
     changed = scope["method"] not in _READS and status < 400
     level = logging.INFO if changed else logging.DEBUG
     if _LOG.isEnabledFor(level):

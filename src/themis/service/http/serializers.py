@@ -1,6 +1,6 @@
-"""What people see of the service's state, as plain data.
+"""The state of the service as the JSON of the HTTP API.
 
-app_sheet(steward, app, now)  # one app: what it holds, wants and waits for
+app_in_full(steward, app, now)  # what an app holds, wants and waits for
 """
 
 import json
@@ -28,15 +28,15 @@ from themis.service.run_diagnostics import Crashes, crashes_of, reason_of, troub
 
 
 def app_in_full(steward: Steward, app: AppId, now: float) -> dict[str, Any]:
-    """One app in full, for who may see it."""
+    """One active app in full."""
     state = steward.arbiter.world.apps[app]
     held = steward.arbiter.ledger.holdings(app)
     runs = [run for run in steward.runs.values() if run.app == app]
-    stands = fairness_of(steward.arbiter.world, now)
+    standings = fairness_of(steward.arbiter.world, now)
     lines = job_rows(steward, state)
     troubles = {run.job: trouble_of(steward, run, now) for run in runs}
     return {
-        **app_row(steward, state, stands.get(app), runs, now),
+        **app_row(steward, state, standings.get(app), runs, now),
         "weight": state.weight,
         "phase": state.phase,
         "phases": len(state.spec.phases),
@@ -62,19 +62,19 @@ def app_in_full(steward: Steward, app: AppId, now: float) -> dict[str, Any]:
 
 
 def explanation(facts: Facts) -> dict[str, Any]:
-    """Why an app stands where it stands: a reason, and three lines."""
-    said = explain(facts)
+    """The state of an app in words: a reason, and three lines."""
+    found = explain(facts)
     return {
         "app": facts.app,
-        "reason": said.reason,
-        "what": said.what,
-        "why": said.why,
-        "then": said.then,
+        "reason": found.reason,
+        "what": found.what,
+        "why": found.why,
+        "then": found.then,
     }
 
 
 def ended_app(app: AppId, ended: EndedApp) -> dict[str, Any]:
-    """One app that is over, for who may see it."""
+    """One ended app."""
     return {
         "app": app,
         "owner": ended.owner,
@@ -94,7 +94,7 @@ def state_of(outcome: str) -> str:
 
 
 def job_rows(steward: Steward, state: AppState) -> dict[JobId, dict[str, Any]]:
-    """The jobs of an app that goes on. All at once: there may be a thousand."""
+    """The jobs of an active app. All at once: there may be a thousand."""
     app = state.id
     said = {reached.job: reached for reached in steward.trials.reached(app)}
     runs = {run.job: run for run in steward.runs.values() if run.app == app}
@@ -102,7 +102,7 @@ def job_rows(steward: Steward, state: AppState) -> dict[JobId, dict[str, Any]]:
     limits = {row.job: row.limit for row in steward.ended_runs(app)}
     limits |= {run.job: run.limit for run in runs.values()}
     return {
-        job.id: _job_line(
+        job.id: _job_row(
             state,
             job.id,
             said.get(job.id),
@@ -115,7 +115,7 @@ def job_rows(steward: Steward, state: AppState) -> dict[JobId, dict[str, Any]]:
     }
 
 
-def _job_line(
+def _job_row(
     state: AppState,
     job: JobId,
     said: Reached | None,
@@ -149,7 +149,7 @@ def _job_line(
 
 
 def _done(said: Reached | None, curve: Sequence[tuple[float, float]]) -> float:
-    """How far a job came that trains no more: as its agent said, or as it reported itself."""
+    """The iterations of a job that has ended: as its agent said, or as the job reported."""
     if said is not None:
         return said.iterations
     return curve[-1][0] if curve else 0.0
@@ -158,14 +158,14 @@ def _done(said: Reached | None, curve: Sequence[tuple[float, float]]) -> float:
 def app_row(
     steward: Steward,
     state: AppState,
-    stands: Fairness | None,
+    fairness: Fairness | None,
     runs: Sequence[ActiveRun],
     now: float,
 ) -> dict[str, Any]:
-    """One app as a line of a list."""
+    """One active app in a list."""
     held = steward.arbiter.ledger.holdings(state.id)
     return {
-        **_fairness(stands),
+        **_fairness(fairness),
         "state": "suspended" if state.suspended else "running" if held else "waiting",
         "app": state.id,
         "owner": state.spec.owner,
@@ -177,26 +177,28 @@ def app_row(
     }
 
 
-def nameless_app_row(steward: Steward, state: AppState, stands: Fairness | None) -> dict[str, Any]:
-    """The same of somebody else: how many GPUs and how late, and no names."""
+def nameless_app_row(
+    steward: Steward, state: AppState, fairness: Fairness | None
+) -> dict[str, Any]:
+    """One app of another owner in a list: GPUs and rho without names."""
     held = len(steward.arbiter.ledger.holdings(state.id))
-    rho = _fairness(stands)["rho"]
+    rho = _fairness(fairness)["rho"]
     return {"app": ANONYMOUS, "owner": ANONYMOUS, "demand": state.demand, "held": held, "rho": rho}
 
 
-def _fairness(stands: Fairness | None) -> dict[str, Any]:
-    if stands is None:
+def _fairness(fairness: Fairness | None) -> dict[str, Any]:
+    if fairness is None:
         return {"rho": None, "elapsed": None, "ideal_seconds": None}
     values = {
-        "rho": stands.rho,
-        "elapsed": stands.elapsed,
-        "ideal_seconds": stands.ideal_time,
+        "rho": fairness.rho,
+        "elapsed": fairness.elapsed,
+        "ideal_seconds": fairness.ideal_time,
     }
     return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
 def plan(plan: SweepPlan, gpus: int, owners: int) -> dict[str, Any]:
-    """What an app would come to, on a cluster of so many GPUs shared by so many owners."""
+    """What an app would take, on a cluster of `gpus` that `owners` share."""
     spec, share = plan.spec, max(1.0, gpus / max(1, owners))
     loads = declared_phases(spec)
     ideal = ideal_time(Convention.FAIR_SHARE, loads, contention=max(1, owners), capacity=gpus)
@@ -213,20 +215,20 @@ def plan(plan: SweepPlan, gpus: int, owners: int) -> dict[str, Any]:
 
 
 def parameters(steward: Steward, app: AppId, plan: SweepPlan) -> dict[JobId, Any]:
-    """The parameters of each job of an app; None of one that is yet to be chosen."""
+    """The parameters of each job of an app; None where they are not chosen yet."""
     chosen = {job: json.loads(text) for job, text in steward.trials.params(app).items()}
     return {trial.job: chosen.get(trial.job, trial.params) for trial in plan.trials}
 
 
 def plan_of(app: AppId, sheet: SubmittedApp) -> SweepPlan:
-    """What was submitted as a file, laid out."""
+    """The plan of an app that was submitted as a file."""
     return plan_app(parse_app(json.loads(sheet.body)), app, sheet.owner, sheet.seed)
 
 
 def results(
     app: AppId, steward: Steward, sheet: SubmittedApp, ended: EndedApp | None
 ) -> dict[str, Any]:
-    """What came of each trial, and which is the best."""
+    """The outcome of each trial, and which is the best."""
     written = parse_app(json.loads(sheet.body))
     plan = plan_app(written, app, sheet.owner, sheet.seed)
     trials, state = steward.trials, steward.arbiter.world.apps.get(app)
@@ -252,7 +254,7 @@ def results(
                 "checkpoint": None
                 if written.saves_elsewhere
                 else checkpoints_of(app, sheet.owner, trial.job, born),
-                **_whereabouts(steward, ran_on.get(trial.job)),
+                **_place_of_checkpoints(steward, ran_on.get(trial.job)),
             }
         )
     return {
@@ -265,7 +267,7 @@ def results(
 
 
 def _machines_of_jobs(steward: Steward, app: AppId, jobs: Iterable[JobId]) -> dict[JobId, str]:
-    """The machine that each job of an app ran on last. All at once: there may be a thousand."""
+    """The machine on which each job of an app last ran. All at once: there may be a thousand."""
     if app in steward.arbiter.world.apps:
         runs = steward.last_runs(app)
         return {run.job: machine_of(steward, run.gpus[0]) for run in runs if run.gpus}
@@ -273,10 +275,10 @@ def _machines_of_jobs(steward: Steward, app: AppId, jobs: Iterable[JobId]) -> di
     return {job: row.runs[-1].node for job, row in logs.items() if row is not None and row.runs}
 
 
-def _whereabouts(steward: Steward, machine: str | None) -> dict[str, Any]:
-    """A machine, and the folder there that checkpoints are below.
+def _place_of_checkpoints(steward: Steward, machine: str | None) -> dict[str, Any]:
+    """A machine, and its folder of checkpoints.
 
-    None for the folder is that of the node itself, which no other machine sees.
+    The folder is None where checkpoints are in a folder of the node that no other machine sees.
     """
     node = steward.nodes.get(machine or "")
     last = node.last if node is not None else None
@@ -284,7 +286,7 @@ def _whereabouts(steward: Steward, machine: str | None) -> dict[str, Any]:
 
 
 def _ended_state(reached: Reached | None, app: AppFile) -> str:
-    """What became of a trial: it trained to its end, or was stopped on its way there."""
+    """Whether a trial that has ended failed, trained to its end, or was stopped before."""
     if reached is None:
         return "stopped"
     if reached.failed:
@@ -330,7 +332,7 @@ def node_row(steward: Steward, node: NodeEntry, *, sealed: bool) -> dict[str, An
 
 
 def shape_trouble(steward: Steward, node: NodeEntry) -> str:
-    """Why a machine that is heard is not used; empty if it is, or is only silent."""
+    """Why a machine that is heard is not used; empty for others."""
     topology = steward.arbiter.world.topology
     number = topology.number_of.get(node.name)
     if number is None or node.machine is None or node.machine == topology.machines[number]:
@@ -353,7 +355,7 @@ def _storage(steward: Steward, node: NodeEntry, *, sealed: bool) -> dict[str, An
 
 
 def gpu_counts(steward: Steward, removed: Container[str] = ()) -> dict[str, int]:
-    """How many GPUs are in each state, but for those of machines that are gone for good."""
+    """How many GPUs are in each state, without those of removed machines."""
     counts = {"free": 0, "leased": 0, "fencing": 0, "absent": 0, "quarantined": 0}
     for node in steward.nodes.values():
         if node.name in removed:

@@ -1,6 +1,7 @@
-"""The HTTP door of the service: uvicorn behind a guard, in our loop and with our signals.
+"""The HTTP server: uvicorn in the service's event loop, with limits on connections.
 
-async with open_http(make_api(api), Address("127.0.0.1", 0), Guard(limits), Tls()) as address:
+limiter = ConnectionLimiter(limits)
+async with open_http(make_app(api), Address("127.0.0.1", 0), limiter, Tls()) as address:
     ...
 """
 
@@ -22,20 +23,20 @@ from themis.service.http.connection_limits import ConnectionLimiter, LimitedProt
 
 @asynccontextmanager
 async def open_http(
-    app: Any, address: Address, guard: ConnectionLimiter, tls: Tls, patience: float = 3.0
+    app: Any, address: Address, limiter: ConnectionLimiter, tls: Tls, patience: float = 3.0
 ) -> AsyncIterator[Address]:
-    """Answer at an address; yields it with the port that was taken for 0.
+    """Serve an application; yields the address, with the port that was chosen for 0.
 
     Args:
-        app: What answers (ASGI).
-        address: Where.
-        guard: Who may be connected, and for how long.
+        app: An ASGI application.
+        address: Where to listen.
+        limiter: Limits on connections.
         tls: Certificates, if any.
-        patience: Seconds that calls under way get at the end.
+        patience: Seconds that open requests get at the end.
 
     Raises:
         ConfigError: The address cannot be used.
-        UnavailableError: Nothing listens there, for whatever reason.
+        UnavailableError: The server did not start.
     """
     options = uvicorn.Config(
         app,
@@ -44,34 +45,34 @@ async def open_http(
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=int(patience),
-        http=partial(LimitedProtocol, guard),  # type: ignore[arg-type]  # it makes one
-        # Who calls from this machine need not be a proxy, and would choose their address freely.
+        http=partial(LimitedProtocol, limiter),  # type: ignore[arg-type]  # it makes one
+        # A caller on this machine need not be a proxy, and could claim any address.
         proxy_headers=False,
-        # Nobody asks for them, and they would be out of the guard's sight.
+        # The API has none, and the limiter would not see them.
         ws="none",
         h11_max_incomplete_event_size=64 * 1024,
         **uvicorn_options(tls),
     )
-    # Bound here and not by uvicorn, which would end the process with a line of its own.
-    door = LimitedSocket(listen("http", address), guard)
+    # Bound here: uvicorn would end the process if it could not bind.
+    listening = LimitedSocket(listen("http", address), limiter)
     server = _Uvicorn(options)
-    task = asyncio.create_task(server.serve([door]))
+    task = asyncio.create_task(server.serve([listening]))
     try:
         while not server.started:
             if task.done():
                 await task
                 raise UnavailableError(f"http: nothing listens on {address}")
             await asyncio.sleep(0.01)
-        yield Address(address.host, int(door.getsockname()[1]))
+        yield Address(address.host, int(listening.getsockname()[1]))
     finally:
         server.should_exit = True
         with suppress(SystemExit):
             await task
-        door.close()
+        listening.close()
 
 
 class _Uvicorn(uvicorn.Server):
-    """Leaves signals to us."""
+    """Leaves signals to the service."""
 
     def capture_signals(self) -> Any:
         return nullcontext()
