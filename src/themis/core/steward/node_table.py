@@ -94,7 +94,10 @@ class NodeTable:
         self._by_gpu: dict[GpuId, NodeEntry] = {}
         self._epoch = epoch
         self._node_ttl = node_ttl
-        self._longest_ttl = max((row.seconds for row in rows), default=0.0)
+        known = max((row.seconds for row in rows), default=0.0)
+        self._longest_ttl = max(known, node_ttl)
+        self.changes_at_start = stored(LongestTtl(node_ttl)) if node_ttl > known else {}
+        """To be stored before any node is told this time to live."""
         self._silences: list[tuple[float, str]] = []
         self._holds: list[tuple[float, str, int]] = []
         self._touched: dict[str, None] = {}
@@ -184,20 +187,12 @@ class NodeTable:
         # Counted from the oldest report that waits: a node whose reports overtake each other would
         # never be answered, and would end its runs.
         heapq.heappush(self._holds, (node.waits_since + heartbeat, node.name, node.number))
-        # A node that left runs nothing.
+        # Once all nodes go by this service's time to live; a node that left runs nothing.
         informed = all(each.informed or not each.present for each in self._nodes.values())
-        return self.note_ttl() if informed else {}
-
-    def note_ttl(self) -> RowChanges:
-        """Every node goes by this service's time to live, or by a shorter one."""
-        if self._longest_ttl == self._node_ttl:
+        if not informed or self._longest_ttl == self._node_ttl:
             return {}
         self._longest_ttl = self._node_ttl
         return stored(LongestTtl(self._node_ttl))
-
-    def begin_ttl(self) -> RowChanges:
-        """Nodes may be told this service's time to live from now on."""
-        return self.note_ttl() if self._node_ttl > self._longest_ttl else {}
 
     def empty(self, node: NodeEntry) -> list[GpuId]:
         """GPUs that are proven empty now."""

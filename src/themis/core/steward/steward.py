@@ -108,7 +108,7 @@ class Steward:
             types=types,
         )
         self._lifecycle = RunLifecycle(arbiter, self._parts, self._out)
-        self._out.store(self._parts.nodes.begin_ttl())
+        self._out.store(self._parts.nodes.changes_at_start)
         for machine in arbiter.world.topology.machines:
             self._add_node(machine.name, at)
 
