@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import grpc
 import pytest
@@ -18,7 +18,7 @@ from themis.errors import LimitError, RefusedError, UnavailableError, UnknownCal
 from themis.protocol.agent_messages import AgentReport
 from themis.protocol.node_messages import NodeReport, Orders, SlotReport, SlotState
 from themis.rpc.client import Connection, NodeClient
-from themis.rpc.methods import EXCHANGE, EXCHANGES, REPORT, REPORTS, RPCS, Rpc
+from themis.rpc.methods import EXCHANGES, REPORTS, RPCS, Rpc
 from themis.rpc.stream import CallStream
 from themis.rpc.wire import to_bytes
 from themis.security.tokens import Role, revoke_token
@@ -115,7 +115,7 @@ def test_a_stream_that_the_service_ended_is_opened_again(
 
 def test_a_message_that_is_too_long_is_not_weather(tmp_path: Path) -> None:
     async def work(world: World) -> None:
-        talk = CallStream(world.connection(Role.NODE, "m0"), REPORTS, REPORT)
+        talk = CallStream(world.connection(Role.NODE, "m0"), REPORTS)
         with pytest.raises(RefusedError, match="at most 4194304"):
             await talk.ask(bytes(5 << 20), 5.0)
         await talk.ask(to_bytes(report_of(1)), 5.0)
@@ -160,15 +160,15 @@ def test_streams_are_counted_and_those_on_which_nothing_is_said_are_calls_too(
         streams = [connection.stream(EXCHANGES) for _ in range(3 + 4)]
         await until(lambda: sum(world.server._streams._open.values()) == 7)
         with pytest.raises(LimitError, match="7 streams are open"):
-            await CallStream(connection, EXCHANGES, EXCHANGE).ask(b"", 5.0)
+            await CallStream(connection, EXCHANGES).ask(b"", 5.0)
         for stream in streams:
             stream.cancel()
         await until(lambda: not world.server._streams._open)
         for _ in range(2):
             with pytest.raises(RefusedError, match="not such a message"):
-                await CallStream(connection, EXCHANGES, EXCHANGE).ask(b"\xff", 5.0)
+                await CallStream(connection, EXCHANGES).ask(b"\xff", 5.0)
         with pytest.raises(LimitError, match="again in 1"):
-            await CallStream(connection, EXCHANGES, EXCHANGE).ask(b"\xff", 5.0)
+            await CallStream(connection, EXCHANGES).ask(b"\xff", 5.0)
 
     at_the_door(tmp_path, door=door)(work)
 
@@ -218,14 +218,14 @@ def test_a_refusal_does_not_get_lost(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         for _ in range(50):
             with pytest.raises(UnknownCallerError):
-                await CallStream(Connection(world.address), REPORTS, REPORT).ask(b"", 5.0)
+                await CallStream(Connection(world.address), REPORTS).ask(b"", 5.0)
 
     at_the_door(tmp_path)(work)
 
 
 def test_every_message_on_a_stream_needs_a_token_that_is_valid_then(tmp_path: Path) -> None:
     async def work(world: World) -> None:
-        talk = CallStream(world.connection(Role.NODE, "m0"), REPORTS, REPORT)
+        talk = CallStream(world.connection(Role.NODE, "m0"), REPORTS)
         await talk.ask(to_bytes(report_of(1)), 5.0)
         number = world.token_file(Role.NODE, "m0").read_text().split("_")[1]
         revoke_token(world.vault, number, now=WALL)
@@ -254,21 +254,6 @@ def test_another_token_is_shown_on_another_stream(
     at_the_door(tmp_path)(work)
 
 
-def test_a_service_without_streams_is_called(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(grpc_server, "RPCS", [rpc for rpc in RPCS if not rpc.streams])
-    made = opened(monkeypatch)
-
-    async def work(world: World) -> None:
-        node = world.node("m0")
-        for number in (1, 2):
-            assert (await node.report(report_of(number))).answers == number
-        assert made == [REPORTS.path, REPORT.path, REPORT.path]
-
-    at_the_door(tmp_path)(work)
-
-
 def test_a_node_does_not_stand_in_line_behind_a_crowd_of_agents(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         world.server._pace = LoopThrottle(0)  # It is nobody's turn.
@@ -278,61 +263,6 @@ def test_a_node_does_not_stand_in_line_behind_a_crowd_of_agents(tmp_path: Path) 
         agent.cancel()
 
     at_the_door(tmp_path)(work)
-
-
-class OldService:
-    """Stands for the way to a service that has no streams, and may not be there."""
-
-    class Stream:
-        async def initial_metadata(self) -> None:
-            pass
-
-        def done(self) -> bool:
-            return True
-
-        async def code(self) -> grpc.StatusCode:
-            return grpc.StatusCode.UNIMPLEMENTED
-
-        async def details(self) -> str:
-            return "Method not found!"
-
-        async def trailing_metadata(self) -> tuple[()]:
-            return ()
-
-    def __init__(self) -> None:
-        self.made: list[str] = []
-        self.there = True
-
-    def metadata(self) -> tuple[()]:
-        return ()
-
-    def stream(self, rpc: Rpc) -> Stream:
-        self.made.append(rpc.path)
-        return self.Stream()
-
-    async def call(self, rpc: Rpc, message: bytes, seconds: float) -> bytes:
-        self.made.append(rpc.path)
-        if not self.there:
-            raise UnavailableError("nobody answers")
-        return message
-
-
-def test_a_service_that_was_away_may_have_streams_when_it_is_back() -> None:
-    async def work() -> None:
-        way = OldService()
-        talk = CallStream(cast("Connection", way), REPORTS, REPORT)
-        for _ in range(2):
-            assert await talk.ask(b"hello", 1.0) == b"hello"
-        assert way.made == [REPORTS.path, REPORT.path, REPORT.path]
-        way.there = False
-        with pytest.raises(UnavailableError):
-            await talk.ask(b"hello", 1.0)
-        way.made.clear()
-        way.there = True
-        assert await talk.ask(b"hello", 1.0) == b"hello"
-        assert way.made == [REPORTS.path, REPORT.path]
-
-    asyncio.run(work())
 
 
 def test_what_is_given_up_is_not_waited_for_any_more(tmp_path: Path) -> None:

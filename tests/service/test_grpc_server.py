@@ -735,7 +735,7 @@ def test_nothing_that_is_sent_is_our_fault(
         rng = random.Random(7)
         who = (Role.NODE, "m0") if rpc.takes is NodeReport else (Role.TENANT, "ann")
         connection = world.connection(*who)
-        talk = CallStream(connection, rpc, rpc)
+        talk = CallStream(connection, rpc)
         await world.node("m0").report(report_of("m0"))
         taken, weather = 0, []
         for _ in range(150):

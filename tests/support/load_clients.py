@@ -140,7 +140,7 @@ class Agent:
     def __init__(self, plan: AgentPlan, address: Address, sights: Sights) -> None:
         self.plan = plan
         self.connection = Connection(address, Credentials(Path(plan.token_file)))
-        self.talk = CallStream(self.connection, EXCHANGES, EXCHANGE)
+        self.talk = CallStream(self.connection, EXCHANGES)
         self.sights = sights
         self.report = themis_pb2.AgentReport(app=plan.app, session="crowd")
         self.rng = random.Random(plan.app)
@@ -263,7 +263,7 @@ class HostileAgent(Agent):
             junk = self.rng.choice(
                 (b"\xff" * 100, b"", self.rng.randbytes(2000), b"\n" * 300_000, b"\x0a\x05")
             )
-            other = CallStream(self.connection, EXCHANGES, EXCHANGE)
+            other = CallStream(self.connection, EXCHANGES)
             calls = [self.connection.call(EXCHANGE, junk, timeout=2.0) for _ in range(2)]
             calls.append(other.ask(junk, 2.0))
             for answer in await asyncio.gather(*calls, return_exceptions=True):

@@ -1,4 +1,4 @@
-"""Clients of the service's gRPC door: one for a node, one for an agent.
+"""Clients of the service's gRPC server: for nodes, agents and hosts of agents.
 
     connection = Connection(Address("127.0.0.1", 7420), Credentials(token_file=path))
     orders = await NodeClient(connection).report(report)
@@ -30,12 +30,10 @@ from themis.protocol.agent_messages import (
 )
 from themis.protocol.node_messages import NodeReport, Orders
 from themis.rpc.methods import (
-    EXCHANGE,
     EXCHANGES,
     HOSTED,
     LEAN,
     NODE_BYTES,
-    REPORT,
     REPORTS,
     SHEET,
     Rpc,
@@ -74,15 +72,15 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a caller shows. Files are read when a connection is made, so that they may change."""
+    """The credentials of a caller. Files are read for each connection, so that they may change."""
 
     token_file: Path | None = None
     ca: Path | None = None
-    """Who signed the service's certificate; without, and on loopback only, there is no TLS."""
+    """The CA of the service's certificate; without one, and on loopback only, there is no TLS."""
     cert: Path | None = None
     key: Path | None = None
     token: Secret | None = None
-    """Itself, where there is no file."""
+    """The token itself, instead of a file."""
 
     @property
     def secure(self) -> bool:
@@ -91,7 +89,7 @@ class Credentials:
 
 
 class Backoff:
-    """How long to wait before trying again: full jitter, so that a crowd does not stay one."""
+    """Waits between retries, with full jitter so that a crowd of callers spreads out."""
 
     def __init__(self, rng: random.Random, first: float = 0.2, most: float = 10.0) -> None:
         self._rng = rng
@@ -125,7 +123,7 @@ class Connection:
             raise ConfigError("server", str(self.address), allowed)
 
     def check(self) -> None:
-        """Read the files once, so that mistakes in them have names before anything is called.
+        """Read the files once, to report mistakes in them before any call.
 
         Raises:
             ConfigError: One is missing, or is something else.
@@ -135,7 +133,7 @@ class Connection:
             grpc_client(self.credentials.ca, self.credentials.cert, self.credentials.key)
 
     def renew_token(self) -> None:
-        """Go by what is in the token's file now, from the next call on.
+        """Read the token's file again, for the next call.
 
         Raises:
             ConfigError: There is no token in it.
@@ -166,12 +164,12 @@ class Connection:
         return self._open().stream_stream(rpc.path)(metadata=self.metadata())
 
     def note(self, error: ThemisError) -> None:
-        """The service said this of a call."""
+        """Note the error of a call."""
         if isinstance(error, UnknownCallerError):
             self._token = None  # Another may be in the file by now.
 
     async def reset(self) -> None:
-        """Make the connection anew, with what is in the files then."""
+        """Make the connection anew, with new credentials from the files."""
         channel, self._channel, self._token = self._channel, None, None
         if channel is not None:
             await channel.close()
@@ -191,7 +189,7 @@ class Connection:
         return self._channel
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What is shown with every call."""
+        """The metadata of every call."""
         if self.credentials.token_file is None and self.credentials.token is None:
             return ()
         if self._token is None:
@@ -221,7 +219,7 @@ class _Client:
         try:
             answer = await call
         except asyncio.CancelledError:
-            if not call.cancelled():  # It is the caller who was cancelled.
+            if not call.cancelled():  # The caller was cancelled.
                 call.cancel()
                 raise
             current: asyncio.Task[Any] | None = asyncio.current_task()
@@ -235,11 +233,11 @@ class _Client:
 
 
 class NodeClient(_Client):
-    """Speaks for a node. Its connection is its own."""
+    """Calls for a node. It shares its connection with no other client."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
-        self._talk = CallStream(connection, REPORTS, REPORT)
+        self._calls = CallStream(connection, REPORTS)
 
     async def report(self, report: NodeReport) -> Orders:
         """Send a report; returns with the orders that answer it.
@@ -248,7 +246,7 @@ class NodeClient(_Client):
             ThemisError: As the service said, or `UnavailableError`.
         """
         try:
-            return await self._ask(self._talk, report, Orders)
+            return await self._ask(self._calls, report, Orders)
         except UnavailableError:
             if self._under_way is None:
                 # gRPC would wait before it tries again, and nodes have no time to lose.
@@ -257,26 +255,26 @@ class NodeClient(_Client):
 
 
 class AgentClient(_Client):
-    """Speaks for apps of one owner, one of them at a time."""
+    """Calls for apps of one owner, one at a time."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
-        self._talk = CallStream(connection, EXCHANGES, EXCHANGE)
+        self._calls = CallStream(connection, EXCHANGES)
 
     async def exchange(self, report: AgentReport) -> News:
-        """Say something, and hear what is new.
+        """Send a report; returns with the news.
 
         Raises:
             ThemisError: As the service said, or `UnavailableError`.
         """
-        return await self._ask(self._talk, report, News)
+        return await self._ask(self._calls, report, News)
 
 
 class HostClient(AgentClient):
-    """Speaks for an owner whose apps it hosts."""
+    """Calls for the agent host of an owner."""
 
     async def hosted(self, revision: int) -> Hosted:
-        """Which apps need an agent; waits a while for another answer than the last.
+        """The apps that need an agent; waits a while for another answer than the last.
 
         Raises:
             ThemisError: As the service said, or `UnavailableError`.
@@ -284,7 +282,7 @@ class HostClient(AgentClient):
         return await self._ask(HOSTED, HostedAsked(revision), Hosted)
 
     async def sheet(self, app: AppId) -> SubmittedApp:
-        """What was submitted.
+        """The file of a submitted app.
 
         Raises:
             ThemisError: As the service said, or `UnavailableError`.
@@ -293,7 +291,7 @@ class HostClient(AgentClient):
 
 
 async def refused(address: Address, seconds: float = 2.0) -> bool:
-    """Whether the machine at an address says that nobody listens there.
+    """Whether the machine at an address answers that no process listens there.
 
     Silence, and anything else that a network may do, is not a refusal.
     """

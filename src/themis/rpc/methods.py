@@ -40,18 +40,18 @@ from themis.protocol.node_messages import MOST_REPORTED, NodeReport, Orders
 from themis.security.permissions import Verb
 
 NODE_BYTES = 4 << 20
-"""The longest report of a node, and the longest answer to anybody."""
+"""The longest report of a node, and the longest answer to any caller."""
 LEAN: tuple[tuple[str, int], ...] = (
-    # No pings to find out how fast a connection is: messages are small, and it would be one for
-    # nearly each of them, a fifth of what a call costs. The window stays as it is, 64 KiB, which
-    # also bounds what a stranger can make a service keep.
+    # No pings to measure the bandwidth: messages are small, and there would be a ping for nearly
+    # each of them, a fifth of what a call costs. The window stays at 64 KiB, which also bounds what
+    # an unknown caller can make a service keep.
     ("grpc.http2.bdp_probe", 0),
 )
 """Options of both ends of a connection."""
 MOST_SAID = 256
 """Things said in one message: each is an event, and the loop does nothing else meanwhile."""
 _SAID_AS_A_CALL = 4.0
-"""So many things said take about as long as a call that says nothing."""
+"""This many things said take about as long as a call that says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Rpc:
     gives: type
     verb: Verb
     size: int | None = None
-    """Bytes that it takes at most; None: what is set for everybody."""
+    """Bytes that it takes at most; None: `limits.message_bytes`."""
     streams: bool = False
     """Whether it is many calls on one stream, each answered before the next is read."""
 
@@ -93,12 +93,12 @@ SAID_VERBS: Mapping[type, Verb] = {
     ReachedSaid: Verb.AGENT_PHASE,
     EndSaid: Verb.AGENT_FINISH,
 }
-"""What an agent says in an exchange has verbs of its own."""
+"""Each thing that an agent says in an exchange needs a verb of its own."""
 
 REQUEST_ID = "x-request-id"
 """Metadata of a call: an id that the caller may give, and the one in the service's log."""
 RETRY_AFTER = "retry-after-ms"
-"""Trailing metadata of a call that was one too many."""
+"""Trailing metadata of a call beyond a limit."""
 
 _CODES: tuple[tuple[type[ThemisError], str], ...] = (
     (UnknownCallerError, "UNAUTHENTICATED"),
@@ -117,14 +117,13 @@ _ERRORS: Mapping[str, type[RefusedError]] = {
 
 
 def cost_of(rpc: Rpc, message: Any) -> float:
-    """What a message counts for, in calls; looked at before any of it is believed.
+    """How many calls a message counts for; checked before any of it is used.
 
-    A node says how each of its runs is, and what it says is the whole: it may have as many as it
-    has GPUs, and the ends of as many that nobody has heard of yet. Of what runs reported it says no
-    more at a time than is soon read.
+    A node reports all of its runs: as many as it has GPUs, and as many ends that are not
+    acknowledged yet. Of their points it reports no more at a time than are quickly read.
 
     Raises:
-        RefusedError: It says more than is taken at once.
+        RefusedError: It says more than one message may.
     """
     if rpc in {HOSTED, SHEET}:
         return 1.0
@@ -153,14 +152,14 @@ def _check_points(runs: Any) -> None:
 
 
 def code_of(error: Exception) -> str | None:
-    """The name of the status code for an error; None for one that nobody expected."""
+    """The name of the status code for an error; None for an unexpected one."""
     return next((name for kind, name in _CODES if isinstance(error, kind)), None)
 
 
 def error_of(code: str, details: str, metadata: Any = ()) -> ThemisError:
     """The error that a status stands for, on the caller's side.
 
-    Whatever is neither ours nor the service's word is weather: safe to try again.
+    Every status that the service does not send itself is safe to retry.
     """
     kind = _ERRORS.get(code)
     who, colon, reason = details.partition(": ")

@@ -1,11 +1,11 @@
 """Calls of one kind, one after the other on one stream.
 
-    talk = Talk(connection, EXCHANGES, EXCHANGE)
-    answer = await talk.ask(message)
+    calls = CallStream(connection, EXCHANGES)
+    answer = await calls.ask(message)
 
 To make a call costs both ends four times as much as to send one more message on a stream, and a
 round is a call of every agent. Nothing else is different: every message is answered, or ends the
-stream with an error; who gives one up gives up the stream.
+stream with an error; a caller who gives up a call gives up the stream.
 """
 
 import asyncio
@@ -18,35 +18,23 @@ from themis.rpc.methods import NODE_BYTES, Rpc, error_of
 if TYPE_CHECKING:
     from themis.rpc.client import Connection
 
-_UNKNOWN = "UNIMPLEMENTED"
-"""What a service says that is older than this stream."""
-
 
 class CallStream:
     """One stream at a time, opened when it is needed."""
 
-    def __init__(self, connection: "Connection", rpc: Rpc, instead: Rpc) -> None:
-        """Begin with nothing open.
-
-        Args:
-            connection: The way to the service.
-            rpc: The stream.
-            instead: The call that is made of a service that has no such stream.
-        """
+    def __init__(self, connection: "Connection", rpc: Rpc) -> None:
         self._connection = connection
         self._rpc = rpc
-        self._instead = instead
         self._stream: Any = None
         self._shown: object = None
-        """What the caller showed when the stream was opened."""
-        self._by_call = False
+        """The credentials with which the stream was opened."""
 
     async def ask(self, message: bytes, seconds: float) -> bytes:
         """Send a message; returns with its answer.
 
         Raises:
             ThemisError: As the service said, or `UnavailableError`.
-            RefusedError: It is longer than any that is taken.
+            RefusedError: The message is longer than any that is taken.
         """
         if len(message) > NODE_BYTES:
             # gRPC would end the stream and not say why, as often as it is tried again.
@@ -58,20 +46,13 @@ class CallStream:
             answer = await self._pass(message, seconds)
             if answer is not None:
                 return answer
-        # There was none, or the service has ended it in between and has read nothing more.
-        if not self._by_call:
-            self._shown = shown
-            if await self._open(seconds):
-                answer = await self._pass(message, seconds)
-                if answer is not None:
-                    return answer
-        if not self._by_call:
-            raise UnavailableError("the service ended the talk")
-        try:
-            return await self._connection.call(self._instead, message, seconds)
-        except UnavailableError:
-            self._by_call = False  # Whoever answers next may be a later version.
-            raise
+        # There was no stream, or the service ended it in between and has read nothing more.
+        self._shown = shown
+        if await self._open(seconds):
+            answer = await self._pass(message, seconds)
+            if answer is not None:
+                return answer
+        raise UnavailableError("the service ended the stream")
 
     def close(self) -> None:
         """End the stream that is open."""
@@ -80,14 +61,14 @@ class CallStream:
             stream.cancel()
 
     def __del__(self) -> None:
-        """Nobody will ask anything more; otherwise the service would find out by the silence."""
+        """End the stream; otherwise the service would find out only by the silence."""
         with suppress(RuntimeError):  # The loop is closed, and with it everything.
             self.close()
 
     async def _open(self, seconds: float) -> bool:
-        """Open a stream, and wait until one is let in; whether there is one now.
+        """Open a stream, and wait until the service lets it in; whether it is open now.
 
-        What is said before that may get lost together with the reason why one is not.
+        A message that is sent before that may get lost together with the reason for a refusal.
         """
         stream = self._stream = self._connection.stream(self._rpc)
         try:
@@ -109,7 +90,7 @@ class CallStream:
 
     async def _pass(self, message: bytes, seconds: float) -> bytes | None:
         """The answer; None if the stream has ended without one, and without an error."""
-        import grpc  # noqa: PLC0415 - slow to import
+        import grpc  # noqa: PLC0415 - in an extra
 
         stream = self._stream
         try:
@@ -117,7 +98,7 @@ class CallStream:
                 try:
                     await stream.write(message)
                 except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
-                    return None  # It has ended; gRPC does not say why, and nobody has heard this.
+                    return None  # It has ended; gRPC does not say why, and nothing was read.
                 answer = await stream.read()
         except grpc.aio.AioRpcError as error:
             self._end(error.code(), error.details(), error.trailing_metadata())
@@ -135,12 +116,10 @@ class CallStream:
         Raises:
             ThemisError: With this error.
         """
-        if code.name == _UNKNOWN:
-            self._by_call = True
-        elif code.name != "OK":
-            told = error_of(code.name, details or "", trailing)
-            self._connection.note(told)
-            raise told
+        if code.name != "OK":
+            error = error_of(code.name, details or "", trailing)
+            self._connection.note(error)
+            raise error
 
 
 def _late(seconds: float) -> UnavailableError:

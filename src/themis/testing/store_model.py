@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from themis.service.persistence.store import (
     AuditRow,
     Batch,
-    EndedLease,
     LeaseRow,
     LeaseState,
     LogEntry,
@@ -112,24 +111,3 @@ RICH = Batch(
     kept={"token/ann": "hash", "command/sweep": '["python","train.py"]'},
 )
 """Something of everything."""
-
-OLD = (
-    Batch(
-        entries=(
-            LogEntry(1.0, "AppArrived", '{"app":"old"}', {"app/old": '{"n":1}', "gpu/0": "[]"}),
-            LogEntry(2.0, "Woken", '{"name":"\u00fc\u2603"}', {"app/old": '{"n":2}'}),
-        ),
-        leases=(lease(10, app="old"), lease(11, app="old", gpu=1)),
-        kept={"token/ann": "hash", "command/old": '["train"]'},
-        audit=(AuditRow(1.0, "ann", "submit", "old", "allowed", "first"),),
-    ),
-    Batch(
-        entries=(
-            LogEntry(3.0, "Woken", "{}", {"gpu/0": None, "gpu/1": "[1]"}),
-            LogEntry(4.0, "Woken", "{}", {"app/old": '{"n":4}'}),
-        ),
-        leases=(replace(lease(12, app="new"), begins=4.0),),
-        ended=(EndedLease(10, 4.0, "vacated"),),
-    ),
-)
-"""What the kept stores of version 1 hold: a snapshot after the first batch, two epochs."""

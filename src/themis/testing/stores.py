@@ -33,7 +33,7 @@ from themis.service.persistence.store import (
     open_store,
     restore,
 )
-from themis.testing.store_model import OLD, RICH, StoreModel, entry, lease
+from themis.testing.store_model import RICH, StoreModel, entry, lease
 
 NOON = 1_800_000_000.0
 """A time of day for restores."""
@@ -48,9 +48,6 @@ def started(url: str) -> Store:
 
 class StoreContract:
     """Subclasses supply `url`: of a store that is not there yet, another one in each test."""
-
-    old_store: str
-    """SQL text that makes a store of version 1, with `OLD` in it."""
 
     @pytest.fixture
     def url(self, tmp_path: Path) -> str:
@@ -374,23 +371,9 @@ class StoreContract:
         for read_only in (False, True):
             with pytest.raises(StoreVersionError, match=r"newer Themis.*schema 99"):
                 open_store(url, read_only=read_only)
-        self.run_sql(url, "UPDATE schema_version SET version = 2")
+        self.run_sql(url, "UPDATE schema_version SET version = 1")
         with open_store(url, reserve_bytes=0) as store:
             assert StoreModel.after([RICH]).differences(store) == []
-
-    def test_a_store_of_version_1_is_brought_up_to_date(self, url: str) -> None:
-        self.run_sql(url, self.old_store)
-        with pytest.raises(StoreVersionError, match="older Themis"):
-            open_store(url, read_only=True)
-        with open_store(url, reserve_bytes=0) as store:
-            assert StoreModel.after(OLD).differences(store) == []
-            assert store.usage().since_snapshot == 2
-            store.check()
-            begun = store.begin_epoch("2.0", seed=1)
-            assert (begun.number, begun.first_token, begun.first_entry) == (3, 13, 5)
-            more = Batch(entries=(entry(99.0, late="1"),), ended=(EndedLease(12, 99.0),))
-            store.commit(more)
-            assert StoreModel.after([*OLD, more]).differences(store) == []
 
     def test_a_missing_entry_is_noticed(self, url: str) -> None:
         with started(url) as store:

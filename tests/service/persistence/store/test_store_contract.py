@@ -14,12 +14,8 @@ from themis.service.persistence.store.postgres import SCHEMA, without_password
 from themis.testing.store_model import RICH, StoreModel, entry
 from themis.testing.stores import NOON, StoreContract, started
 
-FIXTURES = Path(__file__).parent / "fixtures"
-
 
 class TestSqlite(StoreContract):
-    old_store = (FIXTURES / "v1.sqlite.sql").read_text(encoding="utf-8")
-
     @pytest.fixture
     def url(self, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path}/store.sqlite"
@@ -35,7 +31,6 @@ class TestSqlite(StoreContract):
 
 
 class TestPostgres(StoreContract):
-    old_store = (FIXTURES / "v1.postgres.sql").read_text(encoding="utf-8")
     server: Server
 
     @pytest.fixture

@@ -3,7 +3,6 @@
 import importlib.util
 import os
 import shutil
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -19,17 +18,17 @@ from tests.support.requirements import CHAOS
 from tests.support.syscall_faults import Point, Run, run_into, spread, writes_of
 from themis.service.persistence.store import Batch, open_store, restore
 from themis.service.persistence.store.sqlite import SqliteStore
-from themis.testing.store_model import OLD, StoreModel, holders_twice
+from themis.testing.store_model import StoreModel, holders_twice
 
 HERE = Path(__file__).parent
 SRC = Path(themis.__file__).parents[1]
 SEEDS = range(8 if CHAOS else 1)
 POINTS = (
-    {"new": 180, "killed before": 55, "migration": 250, "restore": 250}
+    {"new": 180, "killed before": 55, "creation": 250, "restore": 250}
     if CHAOS
-    else {"new": 120, "killed before": 40, "migration": 25, "restore": 15}
+    else {"new": 120, "killed before": 40, "creation": 25, "restore": 15}
 )
-"""For each seed: 200 in all; 2,000 in `make chaos`, with all there are of migration and restore."""
+"""For each seed: 200 in all; 2,000 in `make chaos`, with all there are of creation and restore."""
 PARTS = 4
 """Tests per scenario, so that several workers share the points."""
 
@@ -181,25 +180,16 @@ def test_a_store_that_was_killed_before_loses_nothing(
 
 
 @pytest.mark.parametrize("part", range(2))
-def test_a_migration_is_made_or_not_made(
+def test_a_new_store_is_made_or_not_made(
     compiled: list[str], quick_folder: Path, part: int
 ) -> None:
-    old = quick_folder / "old"
-    old.mkdir()
-    _make_old(old / "store.sqlite")
-    case = Case(compiled, quick_folder / "case", 0, "open", prepared=old)
-    for point in case.points(POINTS["migration"])[part::2]:
+    case = Case(compiled, quick_folder / "case", 0, "open")
+    for point in case.points(POINTS["creation"])[part::2]:
         case.kill_at(point)
         with SqliteStore(case.folder / "store.sqlite", reserve_bytes=0) as store:
-            assert StoreModel.after(OLD).differences(store) == [], point
+            assert StoreModel.after([]).differences(store) == [], point
             store.check()
-            assert store.begin_epoch("2.0", seed=1).number == 3
-
-
-def _make_old(path: Path) -> None:
-    connection = sqlite3.connect(path)
-    connection.executescript((HERE / "fixtures" / "v1.sqlite.sql").read_text(encoding="utf-8"))
-    connection.close()
+            assert store.begin_epoch("2.0", seed=1).number == 1
 
 
 @pytest.mark.parametrize("part", range(2))

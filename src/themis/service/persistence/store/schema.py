@@ -1,7 +1,6 @@
-"""The tables, version by version.
+"""The tables, and the steps that bring a store to them.
 
-A new store goes through all the steps that an old one still has ahead, so there is one description
-of the tables and every step is tried by every test. Each step runs inside one transaction.
+A new store takes all the steps, an older one those that it lacks, in one transaction.
 """
 
 import zlib
@@ -11,7 +10,7 @@ from typing import Any, Protocol
 
 from themis.errors import ConfigError, CorruptStoreError, StoreVersionError
 
-VERSION = 2
+VERSION = 1
 """What this version of Themis reads and writes."""
 
 TABLES: dict[str, tuple[str, ...]] = {
@@ -110,37 +109,30 @@ def refuse_unreadable(database: Database) -> None:
 
     Raises:
         ConfigError: It is no store.
-        StoreVersionError: It is newer or older.
+        StoreVersionError: It is newer.
     """
     found = version_of(database)
     if found == 0:
         raise ConfigError("store", database.name, "a store of Themis")
     refuse_newer(found, database.name)
-    if found < VERSION:
-        raise StoreVersionError(
-            database.name,
-            f"written by an older Themis (schema {found}, this one reads {VERSION}); "
-            "starting the service on it brings it up to date",
-        )
 
 
-def migrate(database: Database, *, up_to: int = VERSION) -> int:
-    """Bring the tables up to date, in one transaction; the version that was found."""
+def migrate(database: Database) -> None:
+    """Bring the tables up to date, in one transaction."""
     found = version_of(database)
     refuse_newer(found, database.name)
-    if found < up_to:
+    if found < VERSION:
         with database.writing():
-            for step in _STEPS[found:up_to]:
+            for step in _STEPS[found:]:
                 step(database)
             database.run("DELETE FROM schema_version")
-            database.run("INSERT INTO schema_version (version) VALUES (?)", (up_to,))
-    return found
+            database.run("INSERT INTO schema_version (version) VALUES (?)", (VERSION,))
 
 
 def _create(database: Database) -> None:
     """Version 1."""
     kinds = database.types
-    integer, real, table = kinds["integer"], kinds["real"], kinds["table"]
+    integer, real, blob, table = kinds["integer"], kinds["real"], kinds["blob"], kinds["table"]
     for sql in (
         f"CREATE TABLE schema_version (version {integer} NOT NULL){table}",
         f"""CREATE TABLE epochs (
@@ -148,10 +140,10 @@ def _create(database: Database) -> None:
             first_token {integer} NOT NULL, first_entry {integer} NOT NULL){table}""",
         f"""CREATE TABLE entries (
             number {integer} PRIMARY KEY, epoch {integer} NOT NULL REFERENCES epochs (number),
-            at {real} NOT NULL, kind TEXT NOT NULL, body TEXT NOT NULL, parts TEXT NOT NULL,
+            at {real} NOT NULL, kind TEXT NOT NULL, body {blob} NOT NULL, parts {blob} NOT NULL,
             total {integer} NOT NULL){table}""",
-        f"CREATE TABLE parts (name TEXT PRIMARY KEY, body TEXT NOT NULL){table}",
-        f"CREATE TABLE kept (name TEXT PRIMARY KEY, body TEXT NOT NULL){table}",
+        f"CREATE TABLE parts (name TEXT PRIMARY KEY, body {blob} NOT NULL){table}",
+        f"CREATE TABLE kept (name TEXT PRIMARY KEY, body {blob} NOT NULL){table}",
         f"""CREATE TABLE leases (
             token {integer} PRIMARY KEY, gpu {integer} NOT NULL, app TEXT NOT NULL,
             state TEXT NOT NULL CHECK (state IN ('promised', 'active', 'fencing', 'ended')),
@@ -170,59 +162,11 @@ def _create(database: Database) -> None:
             one {integer} PRIMARY KEY CHECK (one = 1), epoch {integer} NOT NULL,
             highest_token {integer} NOT NULL, last_entry {integer} NOT NULL,
             last_at {real} NOT NULL, log_total {integer} NOT NULL,
-            snapshot_entry {integer} NOT NULL, last_audit {integer} NOT NULL){table}""",
-        "INSERT INTO state VALUES (1, 0, 0, 0, 0.0, 0, 0, 0)",
+            snapshot_entry {integer} NOT NULL, last_audit {integer} NOT NULL,
+            is_backup {integer} NOT NULL DEFAULT 0){table}""",
+        "INSERT INTO state VALUES (1, 0, 0, 0, 0.0, 0, 0, 0, 0)",
     ):
         database.run(sql)
 
 
-def _pack(database: Database) -> None:
-    """Version 2: texts are packed, and a backup says that it is one.
-
-    Packed, the log is a fraction of its size and damage inside a text is noticed. A service that
-    started on a backup would give tokens again that were given after it was made.
-    """
-    kinds = database.types
-    integer, real, blob, table = kinds["integer"], kinds["real"], kinds["blob"], kinds["table"]
-    total = _repack_entries(
-        database,
-        f"""CREATE TABLE packed_entries (
-            number {integer} PRIMARY KEY, epoch {integer} NOT NULL REFERENCES epochs (number),
-            at {real} NOT NULL, kind TEXT NOT NULL, body {blob} NOT NULL, parts {blob} NOT NULL,
-            total {integer} NOT NULL){table}""",
-    )
-    for name in ("parts", "kept"):
-        database.run(
-            f"CREATE TABLE packed_{name} (name TEXT PRIMARY KEY, body {blob} NOT NULL){table}"
-        )
-        rows = database.rows(f"SELECT name, body FROM {name} ORDER BY name")
-        database.run_many(
-            f"INSERT INTO packed_{name} (name, body) VALUES (?, ?)",
-            [(key, packed(body)) for key, body in rows],
-        )
-    for name in ("entries", "parts", "kept"):
-        database.run(f"DROP TABLE {name}")
-        database.run(f"ALTER TABLE packed_{name} RENAME TO {name}")
-    database.run(f"ALTER TABLE state ADD COLUMN is_backup {integer} NOT NULL DEFAULT 0")
-    database.run("UPDATE state SET log_total = ?", (total,))
-
-
-def _repack_entries(database: Database, create: str) -> int:
-    database.run(create)
-    last, total = 0, 0
-    while rows := database.rows(
-        "SELECT number, epoch, at, kind, body, parts FROM entries "
-        "WHERE number > ? ORDER BY number LIMIT ?",
-        (last, PAGE),
-    ):
-        new: list[Row] = []
-        for number, epoch, at, kind, body, parts in rows:
-            texts = (packed(body), packed(parts))
-            total += sum(map(len, texts))
-            new.append((number, epoch, at, kind, *texts, total))
-        database.run_many("INSERT INTO packed_entries VALUES (?, ?, ?, ?, ?, ?, ?)", new)
-        last = rows[-1][0]
-    return total
-
-
-_STEPS: tuple[Callable[[Database], None], ...] = (_create, _pack)
+_STEPS: tuple[Callable[[Database], None], ...] = (_create,)
