@@ -23,7 +23,7 @@ from themis.rpc.stream import CallStream
 from themis.rpc.wire import to_bytes
 from themis.security.tokens import Role, revoke_token
 from themis.service import grpc_server
-from themis.service.grpc_server import GrpcSettings
+from themis.service.call_admission import GrpcSettings
 from themis.service.loop_throttle import LoopThrottle
 from themis.service.service import Service
 
@@ -129,7 +129,7 @@ def test_a_service_that_ends_every_stream_is_weather(
     monkeypatch.setattr(grpc_server, "_STREAM_LASTS", 0.0)
 
     async def work(world: World) -> None:
-        with pytest.raises(UnavailableError, match="ended the talk"):
+        with pytest.raises(UnavailableError, match="ended the stream"):
             await world.node("m0").report(report_of(1))
 
     at_the_door(tmp_path)(work)
@@ -143,7 +143,7 @@ def test_who_says_nothing_does_not_keep_a_stream(
     async def work(world: World) -> None:
         stream = world.connection(Role.TENANT, "ann").stream(EXCHANGES)
         assert await stream.read() is grpc.aio.EOF
-        assert not world.server._streams._open
+        assert not world.server.admission._streams._open
 
     at_the_door(tmp_path)(work)
 
@@ -158,12 +158,12 @@ def test_streams_are_counted_and_those_on_which_nothing_is_said_are_calls_too(
         connection = world.connection(Role.TENANT, "ann")
         # Those that everybody may have, and four for an app of her own.
         streams = [connection.stream(EXCHANGES) for _ in range(3 + 4)]
-        await until(lambda: sum(world.server._streams._open.values()) == 7)
+        await until(lambda: sum(world.server.admission._streams._open.values()) == 7)
         with pytest.raises(LimitError, match="7 streams are open"):
             await CallStream(connection, EXCHANGES).ask(b"", 5.0)
         for stream in streams:
             stream.cancel()
-        await until(lambda: not world.server._streams._open)
+        await until(lambda: not world.server.admission._streams._open)
         for _ in range(2):
             with pytest.raises(RefusedError, match="not such a message"):
                 await CallStream(connection, EXCHANGES).ask(b"\xff", 5.0)
@@ -181,7 +181,7 @@ def test_all_apps_that_an_owner_may_have_find_room_on_one_connection(tmp_path: P
         connection = world.connection(Role.TENANT, "ann")
         streams = [connection.stream(EXCHANGES) for _ in range(limits.apps)]
         await asyncio.gather(*(stream.initial_metadata() for stream in streams))
-        assert sum(world.server._streams._open.values()) == limits.apps
+        assert sum(world.server.admission._streams._open.values()) == limits.apps
         for stream in streams:
             stream.cancel()
 

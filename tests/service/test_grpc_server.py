@@ -75,7 +75,8 @@ from themis.security.certificate_authority import make_authority, make_client, m
 from themis.security.permissions import TABLE, Access
 from themis.security.token_files import write_secret
 from themis.security.tokens import HOST_NOTE, Identity, Role, Secret, create_token, revoke_token
-from themis.service.grpc_server import GrpcServer, GrpcSettings
+from themis.service.call_admission import GrpcSettings
+from themis.service.grpc_server import GrpcServer
 from themis.service.outbox import MOST_VALUES, AgentOutbox
 
 IDLE = Settings(heartbeat=0.05)
@@ -435,7 +436,7 @@ def test_tenants_leave_places_for_each_other() -> None:
             identity = Identity(Role.TENANT, who, "0" * 12)
             for count in range(20):
                 try:
-                    streams.enter_context(server._counted_tenant(identity))
+                    streams.enter_context(server.admission._tenant_stream(identity))
                 except LimitError:
                     return count
             return 20
@@ -445,7 +446,7 @@ def test_tenants_leave_places_for_each_other() -> None:
         assert 0 < opened("bob") < 16 - 12
         assert opened("ann") == 0
         assert opened("cat") > 0
-    assert not server._tenants  # All of it is given back.
+    assert not server.admission._tenants  # All of it is given back.
     with ExitStack() as streams:
         assert (opened("ann"), opened("ann")) == (12, 0)
 

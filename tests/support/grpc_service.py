@@ -21,7 +21,8 @@ from themis.rpc.client import AgentClient, Connection, Credentials, NodeClient
 from themis.security.token_files import write_secret
 from themis.security.token_store import StoredTokens
 from themis.security.tokens import Role, create_token
-from themis.service.grpc_server import GrpcServer, GrpcSettings
+from themis.service.call_admission import GrpcSettings
+from themis.service.grpc_server import GrpcServer
 from themis.service.persistence.recovery import recover
 from themis.service.persistence.start_parameters import StartParameters
 from themis.service.persistence.store import open_store

@@ -35,7 +35,8 @@ from themis.security.bind_address import check_bind, listen
 from themis.security.tls import check_files
 from themis.security.token_files import ensure_admin
 from themis.security.token_store import StoredTokens
-from themis.service.grpc_server import GrpcServer, GrpcSettings
+from themis.service.call_admission import GrpcSettings
+from themis.service.grpc_server import GrpcServer
 from themis.service.housekeeping import keep_house, remember_rounds, sweep_sessions
 from themis.service.http.app import make_app
 from themis.service.http.connection_limits import ConnectionLimiter

@@ -49,8 +49,8 @@ from themis.protocol.node_messages import NodeReport, SlotReport, SlotState
 from themis.rpc.methods import EXCHANGE, REPORT
 from themis.rpc.wire import Bounds, from_bytes, to_bytes
 from themis.security.tokens import Role
+from themis.service.call_admission import GrpcSettings
 from themis.service.cluster_clock import Sources
-from themis.service.grpc_server import GrpcSettings
 from themis.service.persistence.recovery import recover
 from themis.service.persistence.start_parameters import StartParameters
 from themis.service.persistence.store import open_store

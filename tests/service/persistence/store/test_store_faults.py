@@ -129,7 +129,7 @@ def test_a_sparse_file_is_no_reserve(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("call", ["fdatasync", "pwrite64"])
 def test_a_disk_that_fails_ends_the_service_and_loses_nothing(tmp_path: Path, call: str) -> None:
-    number = {"fdatasync": 20, "pwrite64": 150}[call]
+    number = {"fdatasync": 20, "pwrite64": 100}[call]
     run = run_into(Point(call, number), faulty(tmp_path, "sync"), "error=EIO")
     assert run.code == 3, run.errors
     assert "what is on disk is not known" in run.printed[-2]
