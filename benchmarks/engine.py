@@ -24,7 +24,7 @@ from pathlib import Path
 from themis.engines.base import ProgramExited, ProgramStarted
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
-from themis.engines.host.gpu_inventory import Pretend
+from themis.engines.host.gpu_inventory import PretendGpus
 from themis.engines.local.engine import LocalEngine
 from themis.engines.supervisor.process_control import CONTROLS
 from themis.engines.task import Task
@@ -36,7 +36,7 @@ BAR_MS = 300.0
 async def measure(state: Path, control: str, rounds: int) -> dict[str, object]:
     """Start and kill a job so often."""
     owners = Owners.trusting("nobody")
-    engine = await LocalEngine.open(state, Pretend("m0"), owners, control=control)
+    engine = await LocalEngine.open(state, PretendGpus("m0"), owners, control=control)
     events = engine.watch()
     starts, kills, cpu, rss = [], [], [], []
     for token in range(1, rounds + 1):
@@ -46,7 +46,7 @@ async def measure(state: Path, control: str, rounds: int) -> dict[str, object]:
         event = await anext(events)
         assert isinstance(event, ProgramStarted), event
         starts.append(time.perf_counter() - began)
-        used = resources(engine._watched["job-1"].pid)
+        used = resources(engine._starts.find("job-1", token).pid)
         cpu.append(used[0])
         rss.append(used[1])
         began = time.perf_counter()

@@ -38,7 +38,7 @@ from tests.support.slurm import PACKAGES, SlurmCluster, slurm_cluster
 from themis.engines.base import Engine, ProgramExited, ProgramStarted
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
-from themis.engines.host.gpu_inventory import Pretend
+from themis.engines.host.gpu_inventory import PretendGpus
 from themis.engines.local.engine import LocalEngine
 from themis.engines.ray.cluster import RayCluster as Ray
 from themis.engines.ray.cluster import RaySettings
@@ -310,7 +310,7 @@ def run_local(given: argparse.Namespace) -> dict[str, object]:
     with folder() as place:
 
         async def open_one(number: int) -> Engine:
-            machine = Pretend(f"m{number}", slots=(max(GPUS, given.crowd),))
+            machine = PretendGpus(f"m{number}", slots=(max(GPUS, given.crowd),))
             return await LocalEngine.open(place / f"m{number}", machine, OWNERS)
 
         line = asyncio.run(measured("local", open_one, 1, bare_local, given))

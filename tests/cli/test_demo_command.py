@@ -12,7 +12,7 @@ from themis.cli import demo as command
 from themis.cli.common.output import STYLE
 from themis.cli.demo_screen import marks_of, open_screen, picture
 from themis.cli.demo_summary import timeline_lines, waiting_lines
-from themis.demo.observer import Observation, ObservedGpu, Watch
+from themis.demo.observer import DemoObserver, Observation, ObservedGpu
 from themis.demo.tenants import Tenant
 
 Cli = Callable[..., Any]
@@ -116,9 +116,9 @@ def test_apps_with_the_same_first_letter_have_different_marks() -> None:
     assert len(set(letters)) == 3
 
 
-def watch_of(*names: str) -> Watch:
+def watch_of(*names: str) -> DemoObserver:
     cast = [Tenant("ann", "a sweep", 3.0 * i, {"name": name}) for i, name in enumerate(names)]
-    return Watch(stage=None, cast=cast, apps={names[0]: cast[0]})  # type: ignore[arg-type] # unused
+    return DemoObserver(stage=None, cast=cast, apps={names[0]: cast[0]})  # type: ignore[arg-type] # unused
 
 
 LOOK = Observation(

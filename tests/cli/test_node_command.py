@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from themis.node.disk import NodeDisk, closed_to
+from themis.node.disk import NodeDisk, first_closed_folder
 from themis.security.token_files import write_secret
 from themis.security.tokens import Role, draft_token
 
@@ -90,10 +90,10 @@ def test_a_folder_that_jobs_cannot_reach_is_named(tmp_path: Path) -> None:
             place.chmod(0o755)
     uid = os.geteuid() + 1
     # What is above tmp_path is none of ours.
-    above = closed_to(tmp_path, uid, ())
+    above = first_closed_folder(tmp_path, uid, ())
     closed.chmod(0o700)
-    assert closed_to(state, uid, ()) == (above or closed)
-    assert closed_to(state, os.geteuid(), (os.getegid(),)) is None
+    assert first_closed_folder(state, uid, ()) == (above or closed)
+    assert first_closed_folder(state, os.geteuid(), (os.getegid(),)) is None
 
 
 def test_the_folder_of_a_node_lets_others_through_whatever_the_umask(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from themis.apps import parse_app, plan_app
 from themis.core.model import AppId, OwnerId
-from themis.demo.observer import INTERVAL, Observation, ObservedGpu, Watch, holders
+from themis.demo.observer import INTERVAL, DemoObserver, Observation, ObservedGpu, holders
 from themis.demo.summary import in_words, summarize, timeline, waits
 from themis.demo.tenants import Tenant, tenants
 from themis.demo.training_program import ProgramLocation
@@ -62,8 +62,8 @@ class Pretend:
         self.now += max(seconds, 1e-3)
 
 
-def watched(stage: Pretend, cast: Sequence[Tenant]) -> Watch:
-    return Watch(stage, cast, clock=lambda: stage.now, sleep=stage.sleep)
+def watched(stage: Pretend, cast: Sequence[Tenant]) -> DemoObserver:
+    return DemoObserver(stage, cast, clock=lambda: stage.now, sleep=stage.sleep)
 
 
 def test_tenants_come_when_it_is_their_time_and_all_are_waited_for() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from themis.demo import train
 from themis.demo.toy_models import MODELS
-from themis.demo.training_program import put_program
+from themis.demo.training_program import copy_program
 from themis.reporting import GRACEFUL_EXIT
 
 
@@ -92,7 +92,7 @@ def test_only_the_first_of_several_machines_reports(
 
 
 def test_a_copy_of_the_program_saves_when_it_is_told_to_go(tmp_path: Path) -> None:
-    place = put_program(tmp_path / "pro gram", None)
+    place = copy_program(tmp_path / "pro gram", None)
     assert place.python == sys.executable
     metrics = tmp_path / "metrics"
     env = {"THEMIS_JOB_ID": "0", "THEMIS_METRICS": str(metrics)}
@@ -121,7 +121,7 @@ def test_a_copy_of_the_program_saves_when_it_is_told_to_go(tmp_path: Path) -> No
 def test_the_copy_can_be_read_by_anybody_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
-        folder = put_program(tmp_path / "program", None).folder
+        folder = copy_program(tmp_path / "program", None).folder
     finally:
         os.umask(before)
     assert folder.stat().st_mode & 0o777 == 0o755

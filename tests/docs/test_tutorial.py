@@ -21,7 +21,7 @@ import pytest
 
 import themis
 from themis.core.model.reasons import Reason
-from themis.demo.training_program import put_program
+from themis.demo.training_program import copy_program
 from themis.engines.host.accounts import Owners
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +75,7 @@ def machine() -> Iterator[tuple[Path, dict[str, str]]]:
         )
         # As root, jobs may not be able to run the Python that runs this.
         account = Owners.trusting("nobody").everybody if os.geteuid() == 0 else None
-        place = put_program(top / "package", account)
+        place = copy_program(top / "package", account)
         _write(commands / "python3", f'PYTHONPATH="{place.folder}" exec {place.python} "$@"')
         http, grpc = free_ports()
         environ = {

@@ -11,7 +11,7 @@ import pytest
 
 import themis
 from themis.engines.host.accounts import Owners
-from themis.engines.host.gpu_inventory import Pretend
+from themis.engines.host.gpu_inventory import PretendGpus
 from themis.engines.local.engine import LocalEngine
 from themis.testing.engines import EngineStage, play
 
@@ -49,7 +49,7 @@ def test_the_program_of_the_guide_saves_when_asked_and_goes_on_where_it_was(
     program = interpreter(owners)
 
     async def scene() -> None:
-        engine = await LocalEngine.open(state, Pretend("m0"), owners)
+        engine = await LocalEngine.open(state, PretendGpus("m0"), owners)
         stage = EngineStage(engine, "ann")
         # Slowed down, or it would be done before anybody can ask.
         slow = example().replace("# train here", "; __import__('time').sleep(0.005)")

@@ -16,7 +16,7 @@ from themis.core.model import AppId, JobId, Machine, OwnerId
 from themis.engines import base
 from themis.engines.base import Capabilities, Discovered, FoundProgram, Gpu, LogPiece
 from themis.engines.host import boottime
-from themis.engines.metrics.jsonl import MetricSample, Stretch
+from themis.engines.metrics.jsonl import MetricSample, SampleBatch
 from themis.engines.task import Task
 from themis.errors import (
     ConfigError,
@@ -113,7 +113,7 @@ class FakeEngine:
         taken, self.samples = tuple(self.samples), []
         return taken
 
-    async def points(self, job: str, since: int, most: int) -> Stretch:
+    async def points(self, job: str, since: int, most: int) -> SampleBatch:
         self.log.append(("points", since, most))
         first = since // 10
         losses = self.reported[first : first + most]
@@ -122,7 +122,7 @@ class FakeEngine:
             for n, loss in enumerate(losses, first + 1)
         )
         end = samples[-1].end if samples else since
-        return Stretch(samples, end, more=end < 10 * len(self.reported))
+        return SampleBatch(samples, end, more=end < 10 * len(self.reported))
 
     async def tail(self, job: str, limit: int = 4096) -> str:
         return "last words"

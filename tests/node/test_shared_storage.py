@@ -12,7 +12,7 @@ import pytest
 from tests.support.grpc_service import until
 from themis.node.core import events as ev
 from themis.node.health import Health
-from themis.node.runs import Happened
+from themis.node.runs import EventAt
 from themis.node.shared_storage import MARKS, SharedStorage, marked_by
 
 
@@ -94,7 +94,7 @@ class Stuck(SharedStorage):
 def test_a_folder_that_does_not_answer_is_told_and_holds_nobody_up() -> None:
     storage, told = Stuck(), list[tuple[str, str]]()
 
-    def put(happened: Happened) -> None:
+    def put(happened: EventAt) -> None:
         event = happened(0.0)
         assert isinstance(event, ev.StorageSeen)
         told.append((event.mark, event.trouble))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from themis.engines.base import Discovered
-from themis.engines.host.gpu_inventory import IsOurs, Pretend
+from themis.engines.host.gpu_inventory import IsOurs, PretendGpus
 from themis.engines.supervisor.process_control import CONTROLS
 from themis.errors import StoreError, UnavailableError
 from themis.ops.doctor import GpuFound
@@ -29,7 +29,7 @@ def test_the_way_to_hold_processes_is_tried_and_told_with_reasons() -> None:
 
 def test_gpus_are_those_that_the_driver_knows() -> None:
     assert EngineProbe(NoDriver()).gpus() == ()
-    found = EngineProbe(Pretend("m0", (2,))).gpus()
+    found = EngineProbe(PretendGpus("m0", (2,))).gpus()
     assert found == (GpuFound("GPU 0 (pretend)"), GpuFound("GPU 1 (pretend)"))
 
 

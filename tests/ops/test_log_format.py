@@ -18,7 +18,7 @@ from tests.support.http_service import desk_of
 from themis.core.arbiter import Settings
 from themis.core.model import Machine
 from themis.errors import DeniedError
-from themis.node.reporter import ServiceTalk
+from themis.node.reporter import ServiceReporter
 from themis.ops.log_format import JsonLines, Marks, TextLines, marked, request_id
 from themis.protocol.node_messages import NodeReport, SlotReport, SlotState
 from themis.rpc.client import Connection
@@ -252,7 +252,7 @@ def test_a_node_names_its_reports_as_the_service_does() -> None:
             raise DeniedError(report.node, "no")
 
     async def work() -> None:
-        talk = ServiceTalk(Refusing(), lambda _: None, None, random.Random(1))
+        talk = ServiceReporter(Refusing(), lambda _: None, None, random.Random(1))
         talk.send(report_of(4))
         for _ in range(3):
             await asyncio.sleep(0)

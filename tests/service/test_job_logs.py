@@ -25,7 +25,7 @@ from themis.core.steward.events import LogsWanted, ReportCame, StewardEvent
 from themis.core.steward.steward import Steward
 from themis.engines.attempt.layout import EngineLimits
 from themis.engines.host.accounts import Owners
-from themis.engines.host.gpu_inventory import Pretend
+from themis.engines.host.gpu_inventory import PretendGpus
 from themis.engines.local.engine import LocalEngine
 from themis.errors import LimitError, UnavailableError
 from themis.node.disk import NodeDisk
@@ -152,7 +152,7 @@ async def on_stage(folder: Path, place: Path, **limits: Any) -> AsyncIterator[St
     owners = Owners.trusting("nobody" if os.geteuid() == 0 else "")
     async with open_world(folder, settings=LONG, node_ttl=20.0) as world:
         engine = await LocalEngine.open(
-            place / "engine", Pretend("m0", slots=(1,)), owners, limits=EngineLimits(**limits)
+            place / "engine", PretendGpus("m0", slots=(1,)), owners, limits=EngineLimits(**limits)
         )
         (found,) = await engine.discover()
         tasks = []

@@ -1,13 +1,13 @@
-from themis.engines.metrics.jsonl import Stretch, parse_sample
-from themis.node.metric_progress import Trail
+from themis.engines.metrics.jsonl import SampleBatch, parse_sample
+from themis.node.metric_progress import MetricProgress
 from themis.protocol.node_messages import NOT_FINITE, Point, finite
 
 
 def test_a_metric_that_is_no_finite_number_travels_as_the_largest_there_is() -> None:
     lines = [b'{"it": 1, "loss": NaN, "lr": Infinity}', b'{"it": 2, "loss": null}', b'{"it": 3}']
     samples = [parse_sample(line) for line in lines]
-    stretch = Stretch(tuple(sample for sample in samples if sample is not None), 90, more=False)
-    points = Trail().take(stretch)
+    stretch = SampleBatch(tuple(sample for sample in samples if sample is not None), 90, more=False)
+    points = MetricProgress().take(stretch)
     assert points == (Point(1.0, None, (("loss", NOT_FINITE),)), Point(2.0), Point(3.0))
     assert finite(NOT_FINITE) is None
     assert finite(-NOT_FINITE) == -NOT_FINITE

@@ -20,12 +20,14 @@ from themis.engines.base import Capabilities, Discovered, Gpu, Sighting
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
 from themis.engines.remote.engine import RemoteEngine
-from themis.engines.remote.launcher import LaunchStage, Times
+from themis.engines.remote.launcher import LaunchStage, RemoteTiming
 from themis.engines.supervisor import processes
 from themis.engines.supervisor.spawn import ENVIRONMENT, command
 from themis.errors import UnavailableError
 
-QUICK = Times(pending=60.0, silence=5.0, beat=0.2, look=0.02, idle=0.1, places=0.1, settle=2.0)
+QUICK = RemoteTiming(
+    pending=60.0, silence=5.0, beat=0.2, look=0.02, idle=0.1, places=0.1, settle=2.0
+)
 
 
 @dataclass
@@ -172,7 +174,7 @@ class PretendCluster:
         scheduler: PretendScheduler,
         folder: Path,
         *,
-        times: Times = QUICK,
+        times: RemoteTiming = QUICK,
         now: Callable[[], float] = boottime.now,
         boot: str = "",
     ) -> None:

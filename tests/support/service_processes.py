@@ -31,7 +31,7 @@ from themis.config.addresses import Address, is_loopback
 from themis.core.model import AppSpec
 from themis.engines.supervisor import processes
 from themis.errors import InvariantError, ThemisError
-from themis.node.disk import make_way
+from themis.node.disk import make_passable
 from themis.protocol.node_messages import Program
 from themis.recording.codec import dumps
 from themis.rpc.client import Connection, Credentials
@@ -90,7 +90,7 @@ class Stage:
         if engine:
             # Jobs find the name of their machine behind `-nodes/`, as on machines of our own.
             shared, files = folder / "shared", folder / "engine-nodes"
-            make_way(shared)
+            make_passable(shared)
             self._flags += ("--engine", engine, "--shared-dir", str(shared))
             self._flags += ("--engine-dir", str(files))
         elif machines:
@@ -236,7 +236,7 @@ class Stage:
     async def add_node(self, name: str, gpus: int, inside: Sequence[str] = ()) -> None:
         """Start a node that is not the service's own, by a command that comes before it."""
         folder = self.node_folder(name)
-        make_way(folder)
+        make_passable(folder)
         token = folder / "token"
         made = await asyncio.to_thread(self.client().create_token, "node", name)
         write_secret(token, Secret(made["token"]))

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from themis.engines.attempt.layout import StateFolder
 from themis.engines.attempt.record_file import read_page
 from themis.engines.base import Engine, FoundProgram
 from themis.engines.host.accounts import Owners
-from themis.engines.host.gpu_inventory import Pretend
+from themis.engines.host.gpu_inventory import GpuInventory, PretendGpus
 from themis.engines.local.engine import LocalEngine
 from themis.engines.supervisor import processes
+from themis.engines.supervisor.control_probe import ChosenControl
 from themis.engines.task import Task
 from themis.testing.engines import EngineContract, OpenEngine
 
@@ -22,7 +24,7 @@ class AsksTwice(LocalEngine):
     """Sends SIGTERM whenever it is asked to."""
 
     async def checkpoint(self, job: str, token: int) -> None:
-        page = read_page(str(self._find(job, token).attempt.folder / "status"))
+        page = read_page(str(self._starts.find(job, token).attempt.folder / "status"))
         assert page is not None
         pid, _ = processes.identity(page["first"])
         os.kill(pid, signal.SIGTERM)
@@ -31,17 +33,26 @@ class AsksTwice(LocalEngine):
 class ForgetsToRenew(LocalEngine):
     async def renew(self, job: str, token: int, end: float, grace: float | None = None) -> None:
         del end, grace
-        self._find(job, token)
+        self._starts.find(job, token)
 
 
 class BelievesAnyToken(LocalEngine):
     async def kill(self, job: str, token: int) -> None:
-        await super().kill(job, self._watched[job].attempt.task.token)
+        start = self._starts.get(job)
+        assert start is not None
+        await super().kill(job, start.attempt.task.token)
+
+
+class ForgetfulFolder(StateFolder):
+    def check_tokens(self, task: Task) -> None:
+        pass
 
 
 class TakesOldTokens(LocalEngine):
-    def _check_tokens(self, task: Task) -> None:
-        pass
+    def __init__(
+        self, folder: StateFolder, inventory: GpuInventory, owners: Owners, choice: ChosenControl
+    ) -> None:
+        super().__init__(ForgetfulFolder(folder.path, folder.limits), inventory, owners, choice)
 
 
 class FindsNothing(LocalEngine):
@@ -78,7 +89,7 @@ CONTRACT = EngineContract()
 )
 def test_the_contract_catches(broken: type[LocalEngine], test: str, place: Path) -> None:
     async def open_engine() -> Engine:
-        machine = Pretend("m0", slots=(2,))
+        machine = PretendGpus("m0", slots=(2,))
         return await broken.open(place / "state", machine, Owners.trusting("nobody"))
 
     opener: OpenEngine = open_engine

@@ -31,9 +31,9 @@ def demo(
     A service, six nodes and all jobs run on this machine, for about two minutes; nothing of it is
     left afterwards, also after Ctrl-C.
     """
-    from themis.demo.demo_cluster import told_to_end  # noqa: PLC0415 - late, so that --help is quick
+    from themis.demo.demo_cluster import ending_on_signals  # noqa: PLC0415 - late, so that --help is quick
 
-    with told_to_end():
+    with ending_on_signals():
         made = _play(keep, quick=quick)
     if keep is not None:
         text = json_module.dumps(made, indent=2)
@@ -54,7 +54,7 @@ def _play(keep: Path | None, *, quick: bool) -> dict[str, Any]:
     """From the first process to the last; returns the summary."""
     from themis.cli.demo_screen import open_screen  # noqa: PLC0415 - late, so that --help is quick
     from themis.demo.demo_cluster import DemoCluster  # noqa: PLC0415 - see above
-    from themis.demo.observer import Watch  # noqa: PLC0415 - see above
+    from themis.demo.observer import DemoObserver  # noqa: PLC0415 - see above
     from themis.demo.summary import summarize  # noqa: PLC0415 - see above
     from themis.demo.tenants import tenants  # noqa: PLC0415 - see above
 
@@ -63,7 +63,7 @@ def _play(keep: Path | None, *, quick: bool) -> dict[str, Any]:
     with DemoCluster.open(keep, quick=quick) as session:
         try:
             _introduce(session)
-            watch = Watch(session, tenants(session.place, quick=quick))
+            watch = DemoObserver(session, tenants(session.place, quick=quick))
             with open_screen(watch) as show:
                 watch.run(show)
             made = summarize(watch.looks, watch.apps, watch.results())

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from themis.demo.observer import Observation, ObservedGpu, Watch
+    from themis.demo.observer import DemoObserver, Observation, ObservedGpu
 
 COLORS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 FREE = "·"
 
 
 @contextmanager
-def open_screen(watch: Watch) -> Iterator[Callable[[Observation], None]]:
+def open_screen(watch: DemoObserver) -> Iterator[Callable[[Observation], None]]:
     """Shows each observation; on a terminal always in the same place."""
     out = console(stderr=True)
     if STYLE.quiet:
@@ -37,7 +37,7 @@ def open_screen(watch: Watch) -> Iterator[Callable[[Observation], None]]:
         yield lambda look: live.update(picture(look, watch), refresh=True)
 
 
-def picture(look: Observation, watch: Watch) -> RenderableType:
+def picture(look: Observation, watch: DemoObserver) -> RenderableType:
     """One observation: the apps, then the holder of each GPU."""
     from rich.console import Group  # noqa: PLC0415 - only needed when something is shown
     from rich.text import Text  # noqa: PLC0415 - see above
@@ -58,7 +58,7 @@ def picture(look: Observation, watch: Watch) -> RenderableType:
     return Group(title, listing("", columns, rows), Text(""), cluster)
 
 
-def _row(app: str, sheet: Mapping[str, Any], watch: Watch) -> tuple[object, ...]:
+def _row(app: str, sheet: Mapping[str, Any], watch: DemoObserver) -> tuple[object, ...]:
     owner, rho = watch.apps[app].owner, sheet.get("rho")
     shown = f"{rho:.2f}" if isinstance(rho, int | float) else "-"
     if "outcome" in sheet:
@@ -100,7 +100,7 @@ def cells(held: Sequence[str], marks: Mapping[str, tuple[str, str]]) -> Text:
     return made
 
 
-def _lines(watch: Watch) -> Callable[[Observation], None]:
+def _lines(watch: DemoObserver) -> Callable[[Observation], None]:
     last: dict[str, str] = {}
 
     def tell(look: Observation) -> None:

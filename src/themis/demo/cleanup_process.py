@@ -31,7 +31,7 @@ _LOOK_FAST = 0.02
 _TAIL = 2000
 
 
-class Keeper:
+class ProcessTree:
     """One service and all that descends from it."""
 
     def __init__(self, service: list[str]) -> None:
@@ -108,7 +108,7 @@ class Keeper:
 def main(folder: str, fate: str, *service: str) -> int:
     """Keep a service in this folder until standard input ends."""
     os.chdir(folder)
-    keeper = Keeper(list(service))
+    keeper = ProcessTree(list(service))
     asked = keeper.wait()
     keeper.end()
     told = {"cpu_seconds": _cpu_seconds(), "failed": "" if asked else _tail(Path(LOG))}

@@ -32,11 +32,11 @@ import yaml
 from themis.client import Answer, Client
 from themis.core.model.presets import preset
 from themis.demo.cleanup_process import KEEP, REMOVE
-from themis.demo.training_program import ProgramLocation, put_program
+from themis.demo.training_program import ProgramLocation, copy_program
 from themis.engines.host.accounts import Account, Owners
 from themis.engines.supervisor.spawn import command
 from themis.errors import ConfigError, ThemisError, UnavailableError
-from themis.node.disk import closed_to
+from themis.node.disk import first_closed_folder
 
 CLUSTER = "demo16"
 JOB_ACCOUNT = "nobody"
@@ -91,7 +91,7 @@ class DemoCluster:
             if account is not None:
                 folder.chmod(folder.stat().st_mode | 0o111)
                 _check_way(folder, account)
-            place = put_program(folder / "program", account)
+            place = copy_program(folder / "program", account)
         except BaseException:
             if keep is None and folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -236,7 +236,7 @@ class DemoCluster:
                 shutil.rmtree(self.folder, ignore_errors=True)
             return
         keeper, self._keeper = self._keeper, None
-        with undisturbed():
+        with signals_ignored():
             assert keeper.stdin is not None
             assert keeper.stdout is not None
             keeper.stdin.close()
@@ -262,7 +262,7 @@ def _read_all(fd: int) -> bytes:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def signals_ignored() -> Iterator[None]:
     """Let nobody interrupt what has to be done."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -280,7 +280,7 @@ class Terminated(SystemExit):
 
 
 @contextmanager
-def told_to_end() -> Iterator[None]:
+def ending_on_signals() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end what is inside as Ctrl-C does, and not this process at once.
 
     Raises:
@@ -335,7 +335,7 @@ def _temporary(account: Account | None) -> Path:
 
 
 def _closed(folder: Path, account: Account) -> Path | None:
-    return closed_to(folder, account.uid, {account.gid, *account.groups})
+    return first_closed_folder(folder, account.uid, {account.gid, *account.groups})
 
 
 def _check_way(folder: Path, account: Account) -> None:

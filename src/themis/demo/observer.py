@@ -21,7 +21,7 @@ LIMIT = 900.0
 Sheet = Mapping[str, Any]
 
 
-class Calls(Protocol):
+class ServiceCalls(Protocol):
     """What is asked of the service, as with `Client`."""
 
     def nodes(self) -> Answer:
@@ -38,7 +38,7 @@ class DemoStage(Protocol):
     """Where it takes place, as `Session`."""
 
     @property
-    def admin(self) -> Calls:
+    def admin(self) -> ServiceCalls:
         """The service."""
 
     def submit(self, owner: str, app: Answer, seed: int) -> str:
@@ -69,7 +69,7 @@ class Observation:
 
 
 @dataclass(slots=True)
-class Watch:
+class DemoObserver:
     """Lets the demo take its course, and remembers it."""
 
     stage: DemoStage

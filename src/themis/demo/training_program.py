@@ -38,7 +38,7 @@ class ProgramLocation:
         return self.python != sys.executable
 
 
-def put_program(folder: Path, account: Account | None) -> ProgramLocation:
+def copy_program(folder: Path, account: Account | None) -> ProgramLocation:
     """Copy the program, and find who runs it for this account (None: ourselves).
 
     Raises:

@@ -21,7 +21,7 @@ from typing import Literal, Protocol
 from themis.core.model import Machine
 from themis.engines.attempt.lease_timing import RESUMABLE_CODE
 from themis.engines.host.accounts import Owners
-from themis.engines.metrics.jsonl import MetricSample, Stretch
+from themis.engines.metrics.jsonl import MetricSample, SampleBatch
 from themis.engines.task import Task
 from themis.errors import ConfigError
 
@@ -289,7 +289,7 @@ class Engine(Protocol):
     async def measure(self, job: str) -> tuple[MetricSample, ...]:
         """What the job reported since this was last asked."""
 
-    async def points(self, job: str, since: int, most: int) -> Stretch:
+    async def points(self, job: str, since: int, most: int) -> SampleBatch:
         """Samples of its latest start, the oldest first; also after it ended, until `forget`.
 
         Args:

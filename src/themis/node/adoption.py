@@ -11,10 +11,10 @@ from themis.engines.base import Engine
 from themis.engines.host import boottime
 from themis.node.core import events as ev
 from themis.node.disk import NodeDisk, NodeRunRecord
-from themis.node.metric_progress import Trail
+from themis.node.metric_progress import MetricProgress
 from themis.node.runs import (
     MOST_MESSAGE,
-    Happened,
+    EventAt,
     NodeRun,
     Runs,
     code_of,
@@ -49,9 +49,9 @@ class Adoption:
         self._disk = disk
         self._runs = runs
 
-    async def adopt(self) -> tuple[tuple[ev.FoundRun, ...], list[Happened]]:
+    async def adopt(self) -> tuple[tuple[ev.FoundRun, ...], list[EventAt]]:
         """What is there of an earlier start of this node, and what is wrong with it."""
-        later: list[Happened] = []
+        later: list[EventAt] = []
         known = {item.job: item for item in await self._engine.reattach()}
         records = await asyncio.to_thread(self._disk.runs)
         found = []
@@ -77,7 +77,7 @@ class Adoption:
         order = record.order
         run = self._runs.add(NodeRun(order, record.early, record.lease_end))
         run.began = self._now() - item.age
-        run.trail = Trail(record.heard, record.place)
+        run.trail = MetricProgress(record.heard, record.place)
         run.trail.more = True
         state = _STATES[item.state]
         code: int | None = None
@@ -104,7 +104,7 @@ class Adoption:
             log_size=log_size,
         )
 
-    async def _put_down(self, item: base.FoundProgram) -> list[Happened]:
+    async def _put_down(self, item: base.FoundProgram) -> list[EventAt]:
         """Kill a job without a record: nobody knows for whom it runs."""
         if item.ended is not None:
             await self._engine.forget(item.job, item.token)

@@ -67,7 +67,7 @@ class NodeDisk:
             ConfigError: It cannot be used, or is another node's.
         """
         try:
-            make_way(folder)
+            make_passable(folder)
             (folder / "runs").mkdir(mode=0o700, exist_ok=True)
             lock = os.open(folder / "node.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -153,7 +153,7 @@ class NodeDisk:
         return tuple(sorted(found, key=lambda record: record.order.run))
 
 
-def make_way(folder: Path) -> None:
+def make_passable(folder: Path) -> None:
     """Make a folder that others may pass through, whatever the umask says, and what is above it."""
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     for place in reversed(missing):
@@ -164,7 +164,7 @@ def make_way(folder: Path) -> None:
         folder.chmod(mode | 0o111)
 
 
-def closed_to(folder: Path, uid: int, groups: Collection[int]) -> Path | None:
+def first_closed_folder(folder: Path, uid: int, groups: Collection[int]) -> Path | None:
     """The first folder on the way to this one that a user may not pass through, if any."""
     for place in (*reversed(folder.parents), folder):
         about = place.stat()

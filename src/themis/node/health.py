@@ -7,7 +7,7 @@ from functools import partial
 
 from themis.engines import base
 from themis.engines.base import Engine
-from themis.engines.host.detached_thread import aside
+from themis.engines.host.detached_thread import in_own_thread
 from themis.errors import ThemisError
 from themis.node.core import events as ev
 from themis.node.runs import MOST_MESSAGE, Put
@@ -69,7 +69,7 @@ class Health:
             if not self._nonce:
                 continue
             # One look at a time: of a server that is down each would wait for ever.
-            looking = looking or asyncio.create_task(aside(self._storage.look, self._nonce))
+            looking = looking or asyncio.create_task(in_own_thread(self._storage.look, self._nonce))
             found = await self._seen_by(looking, self._storage)
             looking = None if looking.done() else looking
             if found != seen:

@@ -13,7 +13,7 @@ from themis.config.addresses import Address
 from themis.config.keys import ServiceConfig
 from themis.core.model import Machine
 from themis.errors import ConfigError
-from themis.node.disk import is_running, make_way
+from themis.node.disk import is_running, make_passable
 from themis.node.process import owners_of
 from themis.recording.cluster_files import read_cluster
 from themis.security.token_files import read_token, write_secret
@@ -41,11 +41,11 @@ class LocalNodes:
         machines = local_machines(config)
         commands = {machine.name: node_command(config, self._grpc, machine) for machine in machines}
         if config.shared_dir is None:
-            make_way(nodes_folder(config) / "checkpoints")
+            make_passable(nodes_folder(config) / "checkpoints")
         started = []
         for name, command in commands.items():
             folder = nodes_folder(config) / name
-            make_way(folder)
+            make_passable(folder)
             # Also for one that runs: it reads the file again when it is told that nobody knows it.
             ensure_token(vault, folder / "token", name, now, "a local node")
             if is_running(folder):

@@ -1,6 +1,6 @@
 """A node's answers to people who read logs: what is wanted is read as soon as it is there.
 
-    logs = LogWork(engine, is_alive, put)
+    logs = LogAnswers(engine, is_alive, put)
     logs.want(orders.logs)          # in place of what was wanted before
 
 Nobody is waited for: each part that is wanted is looked for a few times a second, until there is
@@ -27,7 +27,7 @@ LEAST = 64
 """Bytes that are read at least: less may be half a character for ever."""
 
 
-class LogWork:
+class LogAnswers:
     """Reads what people wait for."""
 
     def __init__(

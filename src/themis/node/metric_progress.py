@@ -12,13 +12,13 @@ import asyncio
 import math
 from collections import deque
 
-from themis.engines.metrics.jsonl import MetricSample, Stretch
+from themis.engines.metrics.jsonl import MetricSample, SampleBatch
 from themis.protocol.node_messages import MOST_POINTS, NOT_FINITE, Point
 
 MOST_TROUBLE = 200
 
 
-class Trail:
+class MetricProgress:
     """The points of one run."""
 
     def __init__(self, heard: int = 0, place: int = 0) -> None:
@@ -46,7 +46,7 @@ class Trail:
         """The number of the last point heard, and where the next begins."""
         return self._heard
 
-    def take(self, stretch: Stretch) -> tuple[Point, ...]:
+    def take(self, stretch: SampleBatch) -> tuple[Point, ...]:
         """Number what was read, as far as there is room for it."""
         self.trouble = stretch.trouble[:MOST_TROUBLE]
         taken: list[Point] = []

@@ -3,9 +3,9 @@
     node = Node(machine, engine, NodeClient(connection), disk)
     await node.run()            # until `stop`, or the task is cancelled; jobs go on
 
-What is safe and what is not is decided by the core; this only carries it out, with `RunWork` for
-runs on the engine, `LogWork` for their logs, `ServiceTalk` for reports, `Health` for GPUs and
-storage, `Adoption` for what an earlier start left.
+The core decides what is safe, and the node carries it out: `RunExecutor` on the engine,
+`LogAnswers` for logs, `ServiceReporter` for reports, `Health` for GPUs and storage, `Adoption` for
+the runs of an earlier start.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ from themis.node.core import events as ev
 from themis.node.core.node_core import NodeCore
 from themis.node.disk import NodeDisk
 from themis.node.health import Health
-from themis.node.logs import LogWork
-from themis.node.reporter import Refused, Reporter, ServiceTalk
-from themis.node.run_executor import RunWork
-from themis.node.runs import Happened, NodeRun, Runs
+from themis.node.logs import LogAnswers
+from themis.node.reporter import Refused, Reporter, ServiceReporter
+from themis.node.run_executor import RunExecutor
+from themis.node.runs import EventAt, NodeRun, Runs
 from themis.node.shared_storage import SharedStorage
 from themis.ops.log_format import marked, report_id
 
@@ -92,10 +92,10 @@ class Node:
             shared_dir=str(storage.root) if storage is not None else "",
             kill_patience=self._settings.kill_patience,
         )
-        self._inbox: asyncio.Queue[Happened | None] = asyncio.Queue()
+        self._inbox: asyncio.Queue[EventAt | None] = asyncio.Queue()
         self._runs = Runs()
         self._adoption = Adoption(engine, disk, self._runs, now)
-        self._runner = RunWork(
+        self._runner = RunExecutor(
             engine,
             disk,
             self._runs,
@@ -104,8 +104,8 @@ class Node:
             over=self._note_end,
             now=now,
         )
-        self._logs = LogWork(engine, lambda: self.live, self._put, now)
-        self._talk = ServiceTalk(reporter, self._put, refused, rng or random.Random(), now)
+        self._logs = LogAnswers(engine, lambda: self.live, self._put, now)
+        self._talk = ServiceReporter(reporter, self._put, refused, rng or random.Random(), now)
         self._health = Health(engine, storage, self._put, self._settings.health_every)
         self._timer: asyncio.TimerHandle | None = None
         self._disk_trouble = ""
@@ -184,7 +184,7 @@ class Node:
         """Of the service that was last heard; 0 before the first."""
         return self._core.epoch
 
-    def _put(self, happened: Happened) -> None:
+    def _put(self, happened: EventAt) -> None:
         self._inbox.put_nowait(happened)
 
     async def _work(self) -> None:

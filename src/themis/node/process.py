@@ -21,10 +21,10 @@ from themis.config.keys import ServiceConfig
 from themis.core.model.ids import check_name
 from themis.engines.base import Capabilities, Discovered
 from themis.engines.host.accounts import Owners
-from themis.engines.host.gpu_inventory import Inventory, Nvidia, Pretend
+from themis.engines.host.gpu_inventory import GpuInventory, NvidiaGpus, PretendGpus
 from themis.engines.local.engine import LocalEngine
 from themis.errors import ConfigError, ThemisError, UnavailableError
-from themis.node.disk import NodeDisk, closed_to
+from themis.node.disk import NodeDisk, first_closed_folder
 from themis.node.node import Node
 from themis.node.shared_storage import SharedStorage
 from themis.ops.systemd import READY, STOPPING, notify
@@ -77,14 +77,14 @@ def node_name(config: ServiceConfig) -> str:
     return check_name("node.name", name)
 
 
-def inventory_of(config: ServiceConfig, name: str) -> Inventory:
+def inventory_of(config: ServiceConfig, name: str) -> GpuInventory:
     """Where the GPUs are: pretended, or those of the NVIDIA driver."""
     if config.node.pretend:
         node = config.node
         whole, rest = divmod(node.pretend, node.slot or node.pretend)
         slots = (node.slot or node.pretend,) * whole + ((rest,) if rest else ())
-        return Pretend(name, slots, node.rack, node.model)
-    return Nvidia(name, config.node.rack)
+        return PretendGpus(name, slots, node.rack, node.model)
+    return NvidiaGpus(name, config.node.rack)
 
 
 def owners_of(config: ServiceConfig) -> tuple[Owners, str]:
@@ -113,7 +113,7 @@ def owners_of(config: ServiceConfig) -> tuple[Owners, str]:
     return Owners.single(config.node.owner), f"the node's own user, for {config.node.owner} alone"
 
 
-def check_way(state: Path, owners: Owners, key: str = "state") -> None:
+def check_reachable(state: Path, owners: Owners, key: str = "state") -> None:
     """Let a folder pass if all whom jobs run as can reach their own folders below it.
 
     Raises:
@@ -121,7 +121,7 @@ def check_way(state: Path, owners: Owners, key: str = "state") -> None:
     """
     accounts = [*owners.accounts.values(), *filter(None, [owners.everybody])]
     for account in accounts:
-        closed = closed_to(state, account.uid, {account.gid, *account.groups})
+        closed = first_closed_folder(state, account.uid, {account.gid, *account.groups})
         if closed is not None:
             given = f"{closed}, which {account.name} may not pass through"
             allowed = f"a folder that jobs can reach: chmod o+x {closed}, or another {key}"
@@ -137,7 +137,7 @@ def check_shared(folder: Path, owners: Owners) -> None:
     """
     if not folder.is_dir():
         raise UnavailableError(f"shared_dir {folder} is not there: is it mounted?")
-    check_way(folder, owners, "shared_dir")
+    check_reachable(folder, owners, "shared_dir")
 
 
 async def run_node(
@@ -170,7 +170,7 @@ async def run_node(
     connection.check()
     shared = config.shared_dir
     with NodeDisk.open(state, name) as disk:
-        check_way(state, owners)
+        check_reachable(state, owners)
         if shared is not None:
             check_shared(shared, owners)
         machine = inventory_of(config, name)
@@ -210,7 +210,7 @@ def _reload(
     try:
         config = again()
         owners, told = owners_of(config)
-        check_way(state, owners)
+        check_reachable(state, owners)
         connection.renew_token()
     except ThemisError as error:
         _LOG.error("the configuration was not taken: %s", error)

@@ -30,7 +30,7 @@ class Reporter(Protocol):
         """Send a report; returns with the orders that answer it."""
 
 
-class ServiceTalk:
+class ServiceReporter:
     """The way to the service; one report at a time."""
 
     def __init__(

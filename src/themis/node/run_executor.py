@@ -40,7 +40,7 @@ _NOTE_EVERY = 30.0
 """Seconds after which it is written down again how far a run's points were heard."""
 
 
-class RunWork:
+class RunExecutor:
     """Starts, watches and ends runs. What happens to them is put where the core takes it."""
 
     def __init__(

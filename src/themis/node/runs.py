@@ -11,7 +11,7 @@ from themis.engines.base import Engine
 from themis.engines.task import SourceSpec, Task
 from themis.node.core import events as ev
 from themis.node.disk import NodeRunRecord
-from themis.node.metric_progress import Trail
+from themis.node.metric_progress import MetricProgress
 from themis.protocol.node_messages import LogWanted, MetricsSource, RunOrder
 
 RESUMABLE_CODE = 75
@@ -30,9 +30,9 @@ _NO_MODULE = re.compile(r"^ModuleNotFoundError: No module named '([\w.]{1,60})'"
 _NO_PROGRAM = 127
 """The exit code of a run whose program was not found."""
 
-Happened = Callable[[float], ev.NodeEvent]
+EventAt = Callable[[float], ev.NodeEvent]
 """An event that gets its time when the core takes it."""
-Put = Callable[[Happened], None]
+Put = Callable[[EventAt], None]
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class NodeRun:
     over: bool = False
     measuring: asyncio.Lock = field(default_factory=asyncio.Lock)
     """For who reads how far it is: two at once would each miss what the other has read."""
-    trail: Trail = field(default_factory=Trail)
+    trail: MetricProgress = field(default_factory=MetricProgress)
     noted: float = -math.inf
     """When it was last written down how far that was heard."""
 

@@ -5,7 +5,7 @@ import socket
 from collections.abc import Sequence
 
 from themis.config.keys import ServiceConfig
-from themis.engines.host.gpu_inventory import Inventory, Nvidia
+from themis.engines.host.gpu_inventory import GpuInventory, NvidiaGpus
 from themis.engines.ray.driver_client import ray_version
 from themis.engines.slurm.commands import Commands
 from themis.engines.supervisor.control_probe import ChosenControl, choose
@@ -21,8 +21,8 @@ _PATIENCE = 10.0
 class EngineProbe:
     """Tries for real how jobs could be killed here, and looks at GPUs and store."""
 
-    def __init__(self, inventory: Inventory | None = None) -> None:
-        self._inventory = inventory or Nvidia(socket.gethostname())
+    def __init__(self, inventory: GpuInventory | None = None) -> None:
+        self._inventory = inventory or NvidiaGpus(socket.gethostname())
         self._choice: ChosenControl | None = None
 
     def control(self) -> str:

@@ -10,7 +10,7 @@ import pytest
 from tests.support.requirements import missing
 from themis.engines.attempt.checkpoint_dirs import Checkpoints
 from themis.engines.host.accounts import Account, Owners
-from themis.engines.host.gpu_inventory import Pretend
+from themis.engines.host.gpu_inventory import PretendGpus
 from themis.engines.local.engine import LocalEngine
 from themis.testing.engines import KillContract, play
 
@@ -125,7 +125,7 @@ def test_a_job_goes_on_under_another_node_that_sees_its_checkpoints(
     async def scene() -> None:
         for node, expected in (("m0", ""), ("m1", "m0 ")):
             folder = state / node
-            machine = Pretend(node, slots=(1,))
+            machine = PretendGpus(node, slots=(1,))
             opened = LocalEngine.open(folder, machine, owners, checkpoints=shared)
             async with KillContract().stage(lambda: opened) as stage:  # noqa: B023 - called at once
                 task = stage.task(f"cat saved; printf '{node} ' >> saved", job="sweep/j0")

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from themis.engines.host.batched_thread import Together
+from themis.engines.host.batched_thread import BatchedThread
 
 
-def during(work: Callable[[Together], Awaitable[None]]) -> None:
+def during(work: Callable[[BatchedThread], Awaitable[None]]) -> None:
     async def run() -> None:
         async with asyncio.timeout(60.0):
-            await work(Together())
+            await work(BatchedThread())
 
     asyncio.run(run())
 
@@ -21,7 +21,7 @@ def test_everybody_gets_its_own_answer_from_another_thread() -> None:
     def who(number: int) -> tuple[int, int]:
         return number, threading.get_ident()
 
-    async def work(together: Together) -> None:
+    async def work(together: BatchedThread) -> None:
         answers = await asyncio.gather(*(together(who, number) for number in range(20)))
         assert [number for number, _ in answers] == list(range(20))
         threads = {thread for _, thread in answers}
@@ -41,7 +41,7 @@ def test_they_make_one_trip(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(asyncio, "to_thread", counted)
 
-    async def work(together: Together) -> None:
+    async def work(together: BatchedThread) -> None:
         await asyncio.gather(*(together(int) for _ in range(20)))
         assert len(trips) == 1
         await together(int)
@@ -51,7 +51,7 @@ def test_they_make_one_trip(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_that_fails_hurts_nobody_else() -> None:
-    async def work(together: Together) -> None:
+    async def work(together: BatchedThread) -> None:
         answers = await asyncio.gather(
             together(int, "1"), together(int, "one"), together(int, "3"), return_exceptions=True
         )
@@ -64,7 +64,7 @@ def test_one_that_fails_hurts_nobody_else() -> None:
 def test_who_goes_away_is_not_waited_for() -> None:
     hold = threading.Event()
 
-    async def work(together: Together) -> None:
+    async def work(together: BatchedThread) -> None:
         leaving = asyncio.create_task(together(hold.wait, 60.0))
         staying = asyncio.create_task(together(int, "7"))
         await asyncio.sleep(0.05)

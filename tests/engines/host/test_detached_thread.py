@@ -6,15 +6,15 @@ import time
 
 import pytest
 
-from themis.engines.host.detached_thread import aside
+from themis.engines.host.detached_thread import in_own_thread
 from themis.evaluation.rehearsal.virtual_loop import run_virtually
 
 
 def test_what_the_work_returns_or_raises_comes_back() -> None:
     async def scene() -> None:
-        assert await aside(max, 3, 5) == 5
+        assert await in_own_thread(max, 3, 5) == 5
         with pytest.raises(ZeroDivisionError):
-            await aside(divmod, 1, 0)
+            await in_own_thread(divmod, 1, 0)
 
     asyncio.run(scene())
 
@@ -28,7 +28,7 @@ def test_neither_who_is_cancelled_nor_the_end_waits_for_it() -> None:
         over.set()
 
     async def scene() -> None:
-        waiting = asyncio.create_task(aside(hang))
+        waiting = asyncio.create_task(in_own_thread(hang))
         await asyncio.to_thread(begun.wait, 60.0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -43,7 +43,7 @@ def test_neither_who_is_cancelled_nor_the_end_waits_for_it() -> None:
 def test_virtual_time_does_not_outrun_it() -> None:
     async def scene() -> float:
         async with asyncio.timeout(1.0):
-            await aside(time.sleep, 0.05)
+            await in_own_thread(time.sleep, 0.05)
         return asyncio.get_running_loop().time()
 
     assert run_virtually(scene()) == 0.0

@@ -16,9 +16,14 @@ import pytest
 from tests.support.fake_nvml import FakeNvml, uuid, v100
 from themis.engines.base import Discovered, Gpu
 from themis.engines.host.accounts import Owners
-from themis.engines.host.gpu_inventory import Nvidia, NvmlProcess, Pretend, group_by_links
+from themis.engines.host.gpu_inventory import NvidiaGpus, NvmlProcess, PretendGpus, group_by_links
 from themis.engines.host.nvml_reader import FAR, SWITCH, read_devices
-from themis.engines.host.stable_gpu_ids import UNSEEN, read_numbers, steady, write_numbers
+from themis.engines.host.stable_gpu_ids import (
+    UNSEEN,
+    read_numbers,
+    with_stable_numbers,
+    write_numbers,
+)
 from themis.engines.local.engine import LocalEngine
 from themis.errors import UnavailableError
 
@@ -32,7 +37,7 @@ def nobody_is_ours(_: int) -> bool:
 
 
 def found_by(nvml: FakeNvml, name: str = "m0", rack: str = "r0") -> Discovered:
-    return Nvidia(name, rack, lambda: read_devices(nvml)).discover(nobody_is_ours)
+    return NvidiaGpus(name, rack, lambda: read_devices(nvml)).discover(nobody_is_ours)
 
 
 def test_a_machine_of_eight_with_nvlink_is_one_slot() -> None:
@@ -95,7 +100,7 @@ def test_a_gpu_in_trouble_says_which(changes: dict[str, Any], trouble: str) -> N
 def test_a_gpu_with_a_process_of_somebody_else_is_not_used() -> None:
     pids = [(4242,), (4243, 77), ()]
     nvml = FakeNvml([v100(n, ComputeRunningProcesses=each) for n, each in enumerate(pids)])
-    found = Nvidia("m0", ask=lambda: read_devices(nvml)).discover(lambda pid: pid != 77)
+    found = NvidiaGpus("m0", ask=lambda: read_devices(nvml)).discover(lambda pid: pid != 77)
     assert [gpu.trouble for gpu in found.gpus] == [
         "",
         "used by process 77, which Themis did not start",
@@ -151,7 +156,7 @@ def child_with(nvml: str) -> NvmlProcess:
 
 
 def test_nvml_is_read_in_a_child() -> None:
-    found = Nvidia("m0", ask=child_with("FakeNvml([v100(0), v100(1)], [(0, 1)])")).discover(
+    found = NvidiaGpus("m0", ask=child_with("FakeNvml([v100(0), v100(1)], [(0, 1)])")).discover(
         nobody_is_ours
     )
     assert [gpu.device for gpu in found.gpus] == [uuid(0), uuid(1)]
@@ -199,7 +204,7 @@ def test_a_child_that_cannot_be_killed_is_the_only_one() -> None:
 
 
 def test_pretend_gpus_are_numbered_slots() -> None:
-    found = Pretend("m1", slots=(2, 1), rack="r3").discover(nobody_is_ours)
+    found = PretendGpus("m1", slots=(2, 1), rack="r3").discover(nobody_is_ours)
     assert (found.machine.slots, found.machine.rack) == ((2, 1), "r3")
     assert found.gpus == tuple(Gpu(n, "", "pretend") for n in range(3))
 
@@ -207,7 +212,7 @@ def test_pretend_gpus_are_numbered_slots() -> None:
 def test_a_gpu_keeps_its_number_whatever_the_driver_lists() -> None:
     first = found_by(FakeNvml([v100(0), v100(1), v100(2)]))
     now = found_by(FakeNvml([v100(2), v100(3), v100(1)]))
-    found = steady(first, now)
+    found = with_stable_numbers(first, now)
     assert found.machine == first.machine
     assert [(gpu.index, gpu.device, gpu.trouble) for gpu in found.gpus] == [
         (0, uuid(0), UNSEEN), (1, uuid(1), ""), (2, uuid(2), "")
@@ -239,7 +244,7 @@ def test_an_engine_starts_jobs_on_the_gpu_that_had_the_number_first(
         def ask() -> Mapping[str, Any]:
             return read_devices(FakeNvml(lists[0]))
 
-        inventory = Nvidia("m0", ask=ask)
+        inventory = NvidiaGpus("m0", ask=ask)
         engine = await LocalEngine.open(tmp_path, inventory, owners, control="tree")
         try:
             before = engine._devices

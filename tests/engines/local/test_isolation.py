@@ -10,7 +10,7 @@ from tests.support.requirements import missing
 from themis.engines.attempt.record_file import read_page
 from themis.engines.base import Engine
 from themis.engines.host.accounts import Owners
-from themis.engines.host.gpu_inventory import Pretend
+from themis.engines.host.gpu_inventory import PretendGpus
 from themis.engines.local.engine import LocalEngine
 from themis.engines.supervisor import processes
 from themis.engines.supervisor.control_probe import choose
@@ -33,7 +33,7 @@ async def open_engine(state: Path, control: str) -> Engine:
     except RuntimeError as error:
         pytest.skip(str(error))
     owners = Owners.mapped({"ann": f"{ANN}:{ANN}", "bob": f"{BOB}:{BOB}"})
-    return await LocalEngine.open(state, Pretend("m0", slots=(4,)), owners, control=control)
+    return await LocalEngine.open(state, PretendGpus("m0", slots=(4,)), owners, control=control)
 
 
 def secrets(folder: Path) -> list[Path]:

@@ -20,7 +20,7 @@ from themis.engines.attempt.record_file import read_page
 from themis.engines.base import CouldNotKill, Engine, ProgramStarted
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
-from themis.engines.host.gpu_inventory import Pretend
+from themis.engines.host.gpu_inventory import PretendGpus
 from themis.engines.local.engine import LocalEngine
 from themis.engines.supervisor import job_exec, processes
 from themis.engines.supervisor.control_probe import choose
@@ -41,7 +41,7 @@ from themis.testing.engines import (
     until,
 )
 
-MACHINE = Pretend("m0", slots=(2, 2))
+MACHINE = PretendGpus("m0", slots=(2, 2))
 
 
 def opener(state: Path, owners: Owners, control: str = "", **limits: Any) -> OpenEngine:
@@ -313,7 +313,7 @@ def test_a_start_that_no_supervisor_took_up_is_called_off(
         with monkeypatch.context() as patch:
             patch.setattr("themis.engines.local.engine.spawn", spawn_another)
             await first.engine.start(first.task("exit 0"))
-        pid = first.engine._watched["job-1"].pid  # type: ignore[attr-defined]
+        pid = first.engine._starts.find("job-1", 7).pid  # type: ignore[attr-defined]
         await first.engine.close()
         second = await on_stage(state, owners)
         (found,) = await second.engine.reattach()

@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.support.files import files_named
 from themis.engines.attempt.layout import EngineLimits
 from themis.engines.host.accounts import Owners
-from themis.engines.host.gpu_inventory import Pretend
+from themis.engines.host.gpu_inventory import PretendGpus
 from themis.engines.local.engine import LocalEngine
 from themis.engines.metrics.jsonl import MetricSample
 from themis.engines.metrics.progress_file import NAME, keep_sample, recall_sample
@@ -19,7 +19,7 @@ HAS_NOTHING_TO_DO = ":"
 
 async def on_stage(state: Path, owners: Owners) -> EngineStage:
     engine = await LocalEngine.open(
-        state, Pretend("m0", slots=(2, 2)), owners, limits=EngineLimits()
+        state, PretendGpus("m0", slots=(2, 2)), owners, limits=EngineLimits()
     )
     return EngineStage(engine, "ann")
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from themis.engines.attempt.attempt import Attempt
-from themis.engines.attempt.lease_timing import LeaseTimer
 from themis.engines.base import Engine
-from themis.engines.common import engine
+from themis.engines.common import samples
+from themis.engines.common.samples import JobSamples
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
-from themis.engines.host.batched_thread import Together
-from themis.engines.host.gpu_inventory import Pretend
+from themis.engines.host.batched_thread import BatchedThread
+from themis.engines.host.gpu_inventory import PretendGpus
 from themis.engines.local.engine import LocalEngine
 from themis.engines.metrics import JobLogReader, Reader, TensorBoardReader, log_patterns, sources
 from themis.engines.metrics.jsonl import MetricSample, MetricsReader
@@ -60,7 +60,7 @@ def scene_of(
     read: list[tuple[float, Any]] = []
 
     async def scene() -> None:
-        engine = await LocalEngine.open(state, Pretend("m0", slots=(1,)), owners)
+        engine = await LocalEngine.open(state, PretendGpus("m0", slots=(1,)), owners)
         stage = EngineStage(engine, "ann")
         try:
             await stage.start(script, source=source)
@@ -110,35 +110,34 @@ def test_points_that_are_read_ahead_are_those_of_the_file(
 ) -> None:
     file = state.parent / "metrics"
     reader = MetricsReader(str(file))
-    monkeypatch.setattr(engine, "reader_for", lambda *_: MetricsReader(str(file)))
+    monkeypatch.setattr(samples, "reader_for", lambda *_: MetricsReader(str(file)))
     attempt = Attempt(state, Task("j", "ann", 1, (), ("true",), 0.0))
-    lease = LeaseTimer(1, 0.0, 0.0)
-    watched = engine.WatchedStart(attempt, lease, Together())
+    watched = JobSamples(attempt, BatchedThread(), lambda: False)
 
     def write(first: int, last: int) -> None:
         with file.open("a") as out:
             out.writelines(f'{{"it": {n}}}\n' for n in range(first, last + 1))
 
     write(1, 3)
-    assert len(watched.look()) == 3
+    assert len(watched.measure_and_read_ahead()) == 3
     # Nobody has asked for points yet.
     assert watched.take_ahead(0, 256) is None
-    watched.asked = (0, 256)
+    watched.expect(0, 256)
     write(4, 5)
-    assert len(watched.look()) == 2
+    assert len(watched.measure_and_read_ahead()) == 2
     # From another place, or for fewer.
     assert watched.take_ahead(7, 256) is None
-    watched.look()
+    watched.measure_and_read_ahead()
     assert watched.take_ahead(0, 256) is None, "nothing is new, so nothing was read"
     write(6, 6)
-    watched.look()
+    watched.measure_and_read_ahead()
     assert watched.take_ahead(0, 5) is None
     write(7, 7)
-    watched.look()
+    watched.measure_and_read_ahead()
     assert watched.take_ahead(0, 256) == reader.stretch(0, 256)
     assert watched.take_ahead(0, 256) is None, "it is taken once"
     write(8, 8)
-    watched.look()
+    watched.measure_and_read_ahead()
     now = boottime.now()
     monkeypatch.setattr(boottime, "now", lambda: now + 1.0)
     assert watched.take_ahead(0, 256) is None, "that was long ago"
@@ -163,7 +162,7 @@ def test_a_source_that_cannot_be_is_refused_before_anything_starts(
     state: Path, owners: Owners, source: SourceSpec, said: str
 ) -> None:
     async def scene() -> None:
-        engine = await LocalEngine.open(state, Pretend("m0", slots=(1,)), owners)
+        engine = await LocalEngine.open(state, PretendGpus("m0", slots=(1,)), owners)
         stage = EngineStage(engine, "ann")
         try:
             with pytest.raises(ConfigError, match=said):

@@ -11,8 +11,8 @@ from themis.engines.ray import driver
 from themis.engines.ray.cluster import RayCluster, RaySettings, RayView
 from themis.engines.ray.driver_client import DriverConnection
 from themis.engines.ray.launcher import RayLauncher
-from themis.engines.remote.launcher import LaunchStage, Times
-from themis.engines.remote.scheduler_calls import Dealings
+from themis.engines.remote.launcher import LaunchStage, RemoteTiming
+from themis.engines.remote.scheduler_calls import SchedulerCalls
 from themis.errors import ConfigError, UnavailableError
 
 
@@ -321,10 +321,12 @@ def test_what_nobody_follows_is_forgotten(cluster: RayCluster, line: Said, tmp_p
             return line.answers[what] if what != "cancel" else not args["hard"]
 
         line.call = call  # type: ignore[method-assign]
-        dealings = Dealings(launcher, Times(), "themis-", asyncio.ensure_future, cluster.now)
-        await dealings.sweep({"themis-a"})
+        calls = SchedulerCalls(
+            launcher, RemoteTiming(), "themis-", asyncio.ensure_future, cluster.now
+        )
+        await calls.sweep({"themis-a"})
         assert await where(launcher) is not None
-        await dealings.sweep(())
+        await calls.sweep(())
         assert await launcher.places() == {}
         assert await RayLauncher(cluster, "n0", tmp_path).places() == {}
 

@@ -59,7 +59,7 @@ def fail(error: Exception) -> Callable[[], object]:
 def test_a_kill_without_an_answer_leaves_the_actor_and_its_gpus_alone(ray: Ray) -> None:
     ray.answer = fail(TimeoutError("no answer"))
     with pytest.raises(TimeoutError):
-        driver.Office().cancel("themis-a", hard=True)
+        driver.RayCalls().cancel("themis-a", hard=True)
     assert ray.done == []
 
 
@@ -75,7 +75,7 @@ def test_a_group_is_given_back_when_its_holder_is_done(
     ray: Ray, answer: Callable[[], object], sure: bool
 ) -> None:
     ray.answer = answer
-    assert driver.Office().cancel("themis-a", hard=True) is sure
+    assert driver.RayCalls().cancel("themis-a", hard=True) is sure
     assert ray.done == ["remove"]
 
 
@@ -90,7 +90,7 @@ def test_a_group_is_given_back_when_its_holder_is_done(
 def test_how_a_holder_ended_is_passed_on(
     ray: Ray, answer: Callable[[], object], told: str | None
 ) -> None:
-    office, ray.answer = driver.Office(), answer
+    office, ray.answer = driver.RayCalls(), answer
     office._waiting["run"] = "themis-a"
     assert office.ended(0.0) == [("themis-a", told)]
     assert office.ended(0.0) == []
@@ -207,5 +207,5 @@ def test_groups_of_machines_that_died_are_removed_by_their_numbers(
     monkeypatch.setitem(sys.modules, "ray.util", ray.util)
     monkeypatch.setitem(sys.modules, "ray.util.placement_group", module)
     monkeypatch.setattr(driver, "_free", dict)
-    assert set(driver.Office().look()["groups"]) == {"themis-a", "themis-b", "themis-c"}
+    assert set(driver.RayCalls().look()["groups"]) == {"themis-a", "themis-b", "themis-c"}
     assert removed == ["aa", "bb"]

@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from themis.engines.remote.backoff import Others, Resting, troubled
+from themis.engines.remote.backoff import ForeignGpus, MachineBackoff, gpus_with_troubles
 from themis.engines.remote.engine import RemoteEngine
 
 
@@ -13,7 +13,7 @@ class Engine:
         self.quiet = False
 
 
-def opened(resting: Resting) -> Engine:
+def opened(resting: MachineBackoff) -> Engine:
     engine = Engine()
     resting.opened("n0", cast("RemoteEngine", engine))
     return engine
@@ -21,7 +21,7 @@ def opened(resting: Resting) -> Engine:
 
 def test_a_machine_whose_supervisors_are_silent_rests_longer_each_time() -> None:
     now = 1000.0
-    resting = Resting(lambda: now)
+    resting = MachineBackoff(lambda: now)
     lengths = []
     for _ in range(3):
         opened(resting).quiet = True
@@ -34,17 +34,17 @@ def test_a_machine_whose_supervisors_are_silent_rests_longer_each_time() -> None
 
 
 def test_a_machine_that_was_down_is_used_as_soon_as_it_is_up() -> None:
-    resting = Resting(lambda: 1000.0)
+    resting = MachineBackoff(lambda: 1000.0)
     opened(resting).quiet = True
     resting.is_down("n0")
     assert not resting.rests("n0"), "what its former engine heard was before"
 
 
 def test_what_others_use_counts_when_two_looks_agree() -> None:
-    others = Others("Ray")
+    others = ForeignGpus("Ray")
     assert [len(others.troubles("n0", used)) for used in (3, 1, 2, -1, 2)] == [0, 1, 1, 0, 0]
 
 
 def test_gpus_with_trouble_are_the_last_that_are_not_ours() -> None:
-    gpus = troubled(4, "a100", ["others", "others"], busy=[3])
+    gpus = gpus_with_troubles(4, "a100", ["others", "others"], busy=[3])
     assert [gpu.trouble for gpu in gpus] == ["", "others", "others", ""]

@@ -2,18 +2,18 @@
 
 import random
 
-from themis.engines.remote.clock_offsets import Clocks
+from themis.engines.remote.clock_offsets import ClockOffsets
 
 
 def test_the_own_clock_needs_no_reading() -> None:
-    clocks = Clocks("here")
+    clocks = ClockOffsets("here")
     assert clocks.knows("here", 5.0)
     assert (clocks.there("here", 7.0), clocks.here("here", 7.0)) == (7.0, 7.0)
 
 
 def test_readings_that_took_their_time_end_leases_early_and_never_late() -> None:
     rng = random.Random(3)
-    clocks, ahead = Clocks("here"), 1000.0
+    clocks, ahead = ClockOffsets("here"), 1000.0
     at = told = 0.0
     for second in range(100):
         at = float(second)
@@ -25,7 +25,7 @@ def test_readings_that_took_their_time_end_leases_early_and_never_late() -> None
 
 def test_readings_of_long_ago_do_not_count() -> None:
     """The other clock is slower: by the first reading leases would end later and later."""
-    clocks, theirs = Clocks("here"), 0.0
+    clocks, theirs = ClockOffsets("here"), 0.0
     for second in range(100_000):
         theirs = 50.0 + second * (1 - 500e-6)
         clocks.learn("there", theirs, float(second))
@@ -34,7 +34,7 @@ def test_readings_of_long_ago_do_not_count() -> None:
 
 
 def test_a_machine_that_nobody_heard_of_for_long_has_to_say_again_what_time_it_has() -> None:
-    clocks = Clocks("here")
+    clocks = ClockOffsets("here")
     assert not clocks.knows("there", 0.0)
     clocks.learn("there", 500.0, 1.0)
     assert clocks.knows("there", 300.0)

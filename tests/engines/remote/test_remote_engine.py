@@ -222,7 +222,7 @@ def test_what_fails_where_nobody_waits_is_told(
 
     async def scene() -> None:
         engine = await PretendCluster(scheduler, state).open("m0", owners)
-        engine._begin(fail())
+        engine._background.begin(fail())
         await until(lambda: "no space left" in caplog.text)
         await engine.close()
 

@@ -21,7 +21,7 @@ from themis.engines.supervisor.gpu_locks import Fence
 from themis.errors import ConfigError
 from themis.node.bridge.bridge import (
     Bridge,
-    Driven,
+    BridgedNode,
     bridge_folder,
     bridge_trouble,
     forget_old_times,
@@ -74,7 +74,7 @@ class Scene:
     @asynccontextmanager
     async def make(
         self, machine: Machine, engine: Engine, disk: NodeDisk, token: Path
-    ) -> AsyncIterator[Driven]:
+    ) -> AsyncIterator[BridgedNode]:
         if machine.name in self.failing:
             raise RuntimeError("broken")
         assert token.read_text() == "x"

@@ -26,8 +26,11 @@ from themis.engines.attempt.lease_timing import RUN, LeaseTimer
 from themis.engines.attempt.record_file import create_page, read_page
 from themis.engines.host.accounts import Account
 from themis.engines.metrics.sources import storage_time
+from themis.engines.supervisor.bounded_log import tail
+from themis.engines.supervisor.gpu_locks import highest_token
 from themis.engines.supervisor.job_env import job_environment
 from themis.engines.task import FILE, TENSORBOARD, Task
+from themis.errors import RefusedError
 
 _UNFINISHED = ".new-"
 _KEPT = ("status", "log", "log.head", "log.old", "log.cut", "errors")
@@ -106,6 +109,19 @@ class StateFolder:
         create_page(str(folder / "status"), first_page(started))
         return read_attempt(folder.rename(self.tasks / f"{slug(task.job)}-{task.token}-{run}"))
 
+    def check_tokens(self, task: Task) -> None:
+        """Let a task pass unless a GPU has seen a higher token.
+
+        Raises:
+            RefusedError: One of its tokens is stale.
+        """
+        tokens = task.tokens or (task.token,) * len(task.gpus)
+        for gpu, token in zip(task.gpus, tokens, strict=True):
+            highest = highest_token(str(self.gpus), str(gpu))
+            if token < highest:
+                reason = f"token {token} for GPU {gpu} is stale: it has seen {highest}"
+                raise RefusedError(task.job, reason)
+
     def attempts(self) -> list[Attempt]:
         """All starts whose end is not known yet, the latest first."""
         found = []
@@ -127,6 +143,14 @@ class StateFolder:
                 entry.unlink()
         for old in _by_age(self.ended.glob("*/status"))[self.limits.kept_logs :]:
             shutil.rmtree(old.parent, ignore_errors=True)
+
+    def tail(self, job: str, log: Path | None, limit: int) -> str:
+        """The end of a job's output, whole lines if there are any."""
+        log = log or self.last_log(job)
+        text = tail(str(log), limit) if log else b""
+        if len(text) == limit and b"\n" in text:
+            text = text.partition(b"\n")[2]
+        return text.decode("utf-8", "replace")
 
     def kept_log(self, tag: str) -> Path | None:
         """The log of a start that was retired, by its tag."""

@@ -1,7 +1,7 @@
 """Short pieces of blocking work in one trip to a thread and back.
 
-    together = Together()
-    first, second = await asyncio.gather(together(read, "a"), together(read, "b"))
+    batched = BatchedThread()
+    first, second = await asyncio.gather(batched(read, "a"), batched(read, "b"))
 
 A trip takes longer than to read a few lines, and a node reads those of a hundred jobs every second.
 What is wanted in the same turn of the loop goes together; the pieces are done one after the other.
@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 _Piece = tuple["asyncio.Future[Any]", Callable[[], Any]]
 
 
-class Together:
+class BatchedThread:
     """Belongs to one event loop."""
 
     def __init__(self) -> None:

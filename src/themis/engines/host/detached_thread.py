@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 _T = TypeVar("_T")
 
 
-class Aside(Executor):
+class OwnThreadExecutor(Executor):
     """A thread for each piece of work."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
@@ -35,9 +35,9 @@ class Aside(Executor):
         return future
 
 
-_ASIDE = Aside()
+_ASIDE = OwnThreadExecutor()
 
 
-async def aside(work: Callable[..., _T], *args: object) -> _T:
+async def in_own_thread(work: Callable[..., _T], *args: object) -> _T:
     """What the work returns or raises."""
     return await asyncio.get_running_loop().run_in_executor(_ASIDE, work, *args)

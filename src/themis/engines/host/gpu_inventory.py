@@ -1,7 +1,7 @@
 """Which GPUs a machine has: read through NVML, or pretended.
 
-    Nvidia("m0").discover(is_ours)
-    Pretend("m0", slots=(2, 2)).discover(is_ours)
+    NvidiaGpus("m0").discover(is_ours)
+    PretendGpus("m0", slots=(2, 2)).discover(is_ours)
 
 Tested on answers in the form that NVML's documentation gives; none of this has run on a machine
 with a GPU yet (docs/guides/jobs.md says so too).
@@ -30,7 +30,7 @@ IsOurs = Callable[[int], bool]
 """Whether a process id belongs to a job of ours."""
 
 
-class Inventory(Protocol):
+class GpuInventory(Protocol):
     """Knows the GPUs of one machine."""
 
     def discover(self, is_ours: IsOurs) -> Discovered:
@@ -38,7 +38,7 @@ class Inventory(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Pretend:
+class PretendGpus:
     """Numbered slots without hardware, for demos and tests: jobs get the numbers."""
 
     name: str
@@ -102,7 +102,7 @@ def _parsed(answer: str, complaint: str) -> Mapping[str, Any]:
     return found
 
 
-class Nvidia:
+class NvidiaGpus:
     """The GPUs that the NVIDIA driver knows."""
 
     def __init__(self, name: str, rack: str = "r0", ask: Ask | None = None) -> None:

@@ -17,7 +17,7 @@ UNSEEN = "the driver does not see it"
 NEW = "a GPU that was not there when the numbers were given; it counts after a restart without jobs"
 
 
-def steady(first: Discovered, now: Discovered) -> Discovered:
+def with_stable_numbers(first: Discovered, now: Discovered) -> Discovered:
     """What is there now, with the numbers and the shape of the first time."""
     if not all(gpu.device for gpu in first.gpus):
         return now  # pretended: their numbers are all they are

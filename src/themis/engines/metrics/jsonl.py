@@ -54,7 +54,7 @@ class MetricSample:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class SampleBatch:
     """Part of a file."""
 
     samples: tuple[MetricSample, ...]
@@ -153,14 +153,14 @@ class MetricsReader:
         return self._closed or self._trouble
 
     def seek(self, offset: int) -> None:
-        """Resume at a `MetricSample.end` or `Stretch.end`, if the file is that long."""
+        """Resume at a `MetricSample.end` or `SampleBatch.end`, if the file is that long."""
         self._file, self._offset, self._skipping = None, offset, None
 
-    def stretch(self, since: int, most: int) -> Stretch:
+    def stretch(self, since: int, most: int) -> SampleBatch:
         """Samples from a place on."""
         self.seek(since)
         samples = self.read(most)
-        return Stretch(samples, self._offset, self._behind, self.trouble)
+        return SampleBatch(samples, self._offset, self._behind, self.trouble)
 
     def read(self, most: int | None = None) -> tuple[MetricSample, ...]:
         """New samples, oldest first, at most so many; none where there is no readable file."""

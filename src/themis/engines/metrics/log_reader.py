@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 
-from themis.engines.metrics.jsonl import MetricSample, Stretch
+from themis.engines.metrics.jsonl import MetricSample, SampleBatch
 from themis.engines.metrics.log_patterns import Matcher
 from themis.engines.metrics.safe_open import opened, owner_of
 
@@ -60,11 +60,11 @@ class JobLogReader:
         self._fresh = self._fresh or place != self._place
         self._place = place
 
-    def stretch(self, since: int, most: int) -> Stretch:
+    def stretch(self, since: int, most: int) -> SampleBatch:
         """Samples from a place on."""
         self.seek(since)
         samples = self.read(most)
-        return Stretch(samples, self._place, self._behind, self._trouble)
+        return SampleBatch(samples, self._place, self._behind, self._trouble)
 
     def read(self, most: int | None = None) -> tuple[MetricSample, ...]:
         """New samples, oldest first, at most so many; none where nothing can be read."""

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable
 from typing import Protocol
 
-from themis.engines.metrics.jsonl import LONGEST_NAME, MOST_VALUES, MetricSample, Stretch
+from themis.engines.metrics.jsonl import LONGEST_NAME, MOST_VALUES, MetricSample, SampleBatch
 
 _LARGEST = 1e15
 
@@ -27,7 +27,7 @@ class Reader(Protocol):
     def read(self, most: int | None = None) -> tuple[MetricSample, ...]:
         """New samples, oldest first, at most so many; none where nothing can be read."""
 
-    def stretch(self, since: int, most: int) -> Stretch:
+    def stretch(self, since: int, most: int) -> SampleBatch:
         """Samples from a place on."""
 
 

@@ -11,7 +11,7 @@ import os
 import time
 
 from themis.engines.metrics import BUILT_IN, JobLogReader, Reader, TensorBoardReader, matcher
-from themis.engines.metrics.jsonl import LONGEST_NAME, MetricSample, MetricsReader, Stretch
+from themis.engines.metrics.jsonl import LONGEST_NAME, MetricSample, MetricsReader, SampleBatch
 from themis.engines.metrics.log_patterns import is_able
 from themis.engines.task import JSONL, REGEX, TENSORBOARD, SourceSpec, Task
 from themis.errors import ConfigError
@@ -87,9 +87,9 @@ class _Nothing:
         """No samples."""
         return ()
 
-    def stretch(self, since: int, most: int) -> Stretch:
+    def stretch(self, since: int, most: int) -> SampleBatch:
         """No samples."""
-        return Stretch((), since, more=False, trouble=self._trouble)
+        return SampleBatch((), since, more=False, trouble=self._trouble)
 
 
 def storage_time(folder: str) -> float:

@@ -15,7 +15,7 @@ import re
 import zlib
 from dataclasses import dataclass, replace
 
-from themis.engines.metrics.jsonl import MetricSample, Stretch
+from themis.engines.metrics.jsonl import MetricSample, SampleBatch
 from themis.engines.metrics.points import sample
 from themis.engines.metrics.safe_open import opened, opened_folder, owner_of
 from themis.engines.metrics.tfevents import RecordsEnd, Step, parse_event, steps
@@ -89,11 +89,11 @@ class TensorBoardReader:
         """Go on from a place."""
         self._key, self._offset = place >> _OFFSET_BITS, place & _DONE
 
-    def stretch(self, since: int, most: int) -> Stretch:
+    def stretch(self, since: int, most: int) -> SampleBatch:
         """Samples from a place on."""
         self.seek(since)
         samples = self.read(most)
-        return Stretch(samples, self.place, self._behind, self._trouble)
+        return SampleBatch(samples, self.place, self._behind, self._trouble)
 
     def read(self, most: int | None = None) -> tuple[MetricSample, ...]:
         """New samples, oldest first, at most so many; none where nothing can be read."""

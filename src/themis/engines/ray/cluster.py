@@ -22,9 +22,14 @@ from themis.engines.base import Capabilities, Discovered, Sighting
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
 from themis.engines.ray.driver_client import DriverConnection
-from themis.engines.remote.backoff import Others, Resting, themis_name, troubled
+from themis.engines.remote.backoff import (
+    ForeignGpus,
+    MachineBackoff,
+    gpus_with_troubles,
+    themis_name,
+)
 from themis.engines.remote.engine import RemoteEngine
-from themis.engines.remote.launcher import LaunchStage, Times
+from themis.engines.remote.launcher import LaunchStage, RemoteTiming
 from themis.errors import UnavailableError
 
 _LOG = logging.getLogger(__name__)
@@ -103,7 +108,7 @@ class RayCluster:
         settings: RaySettings | None = None,
         *,
         line: DriverConnection | None = None,
-        times: Times | None = None,
+        times: RemoteTiming | None = None,
         limits: EngineLimits | None = None,
         checkpoints: Path | None = None,
         now: Callable[[], float] = boottime.now,
@@ -128,14 +133,14 @@ class RayCluster:
         self.line.check()
         self.now = now
         self._folder = folder
-        self._times = replace(times or Times(), pending=self.settings.pending)
+        self._times = replace(times or RemoteTiming(), pending=self.settings.pending)
         self._limits = limits
         self._checkpoints = checkpoints
         self._seen = RayView()
         self._seen_at = -1e9
         self._asking = asyncio.Lock()
-        self._resting = Resting(now)
-        self._others = Others("Ray")
+        self._resting = MachineBackoff(now)
+        self._others = ForeignGpus("Ray")
         self._known: dict[str, RayNode] = {}
         """Every machine that was ever seen, in the order of their names."""
         self._names: dict[str, str] = {}
@@ -214,7 +219,7 @@ class RayCluster:
             used = machine.gpus - int(seen.free[node.id])
             ours = sum(gpus for _, where, gpus in seen.groups.values() if where == node.id)
             troubles = self._others.troubles(name, used - ours)
-        gpus = troubled(machine.gpus, machine.gpu_model, troubles, busy)
+        gpus = gpus_with_troubles(machine.gpus, machine.gpu_model, troubles, busy)
         return Discovered(machine, tuple(gpus))
 
     # Starts

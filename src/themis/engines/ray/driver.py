@@ -126,7 +126,7 @@ def _offspring(pid: int) -> list[int]:
     return found
 
 
-class Office:
+class RayCalls:
     """All that is asked of Ray. Runs in a driver, or in an actor for a client."""
 
     def __init__(self) -> None:
@@ -301,7 +301,7 @@ class Driver:
         given = {"namespace": NAMESPACE, "log_to_driver": False}
         if address.startswith("ray://"):
             ray.init(address, **given)
-            office = ray.remote(Office).options(
+            office = ray.remote(RayCalls).options(
                 # And one that listens.
                 num_cpus=0,
                 max_concurrency=LAUNCHES + CALLS + 1,
@@ -311,7 +311,7 @@ class Driver:
             ray.get(far.ended.remote(0.0))  # It takes a while to be there.
             return lambda what, **args: ray.get(getattr(far, what).remote(**args))
         ray.init(address, **given)
-        near = Office()
+        near = RayCalls()
         return lambda what, **args: getattr(near, what)(**args)
 
     def serve(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from themis.engines.base import Capabilities, Discovered
-from themis.engines.host.detached_thread import aside
+from themis.engines.host.detached_thread import in_own_thread
 from themis.engines.ray.cluster import CAPABILITIES, RayCluster
 from themis.engines.remote.launcher import LaunchStage
 from themis.engines.supervisor.spawn import ENVIRONMENT, command
@@ -122,7 +122,7 @@ class RayLauncher:
             return
         try:
             async with self._writing:
-                await aside(_write, self._file, dict(self._nodes))
+                await in_own_thread(_write, self._file, dict(self._nodes))
         except OSError as error:
             raise UnavailableError(f"{self._file} cannot be written: {error}") from error
 

@@ -11,7 +11,7 @@ _AWAY = 60.0
 _LONGEST_AWAY = 600.0
 
 
-class Resting:
+class MachineBackoff:
     """Machines whose scheduler calls them well, and whose supervisors are silent all the same."""
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -40,7 +40,7 @@ class Resting:
         return now < until
 
 
-class Others:
+class ForeignGpus:
     """How many GPUs of each machine are in the hands of others."""
 
     def __init__(self, scheduler: str) -> None:
@@ -54,7 +54,9 @@ class Others:
         return [self._told] * min(before, self._seen[machine])
 
 
-def troubled(count: int, model: str, troubles: Collection[str], busy: Collection[int]) -> list[Gpu]:
+def gpus_with_troubles(
+    count: int, model: str, troubles: Collection[str], busy: Collection[int]
+) -> list[Gpu]:
     """The GPUs of a machine. Which ones have trouble cannot be known, and does not matter.
 
     They are the last ones that we do not use.

@@ -28,7 +28,7 @@ class _ClockOffset:
         self.heard = at
 
 
-class Clocks:
+class ClockOffsets:
     """By machine and boot: the id of a boot is that of a clock."""
 
     def __init__(self, own: str) -> None:

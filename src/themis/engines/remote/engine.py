@@ -2,13 +2,13 @@
 
     engine = await RemoteEngine.open(state, launcher, owners)
 
-What such engines have in common is here. Jobs run under the same supervisor as everywhere; the
-scheduler only starts it on the machine, with so many GPUs (`Launcher`). Engine and supervisor
-speak through pages in a folder that both machines see. Nothing is concluded from a scheduler that
-does not answer: leases are renewed in files, and supervisors hold them.
+Jobs run under the same supervisor as on a local engine. The scheduler only starts the supervisor
+on its machine, with a number of GPUs (`Launcher`). Engine and supervisor share a folder that both
+machines see. A scheduler that does not answer changes nothing: leases are renewed in files, and
+supervisors hold them.
 
-The scheduler chooses which GPUs a job gets. Tasks name numbers from 0 on, which are the ledger's:
-tokens go with those. Which GPUs they stand for is told in `Started`.
+The scheduler chooses which GPUs a job gets. Tasks name the ledger's numbers, from 0 on, and tokens
+belong to those; `ProgramStarted` names the GPUs that they stand for.
 """
 
 import asyncio
@@ -16,20 +16,21 @@ import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from themis.engines.attempt.attempt import Attempt, Page
 from themis.engines.attempt.layout import EngineLimits, StateFolder
 from themis.engines.attempt.lease_timing import NEVER_RAN, RUN, LeaseTimer
-from themis.engines.base import Capabilities, CouldNotKill, Discovered, FoundProgram
-from themis.engines.common.engine import PagedEngine, WatchedStart
+from themis.engines.base import Capabilities, Discovered, FoundProgram
+from themis.engines.common.engine import SupervisedEngine
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Account, Owners
-from themis.engines.host.detached_thread import aside
-from themis.engines.remote.clock_offsets import Clocks
-from themis.engines.remote.launcher import Launcher, LaunchStage, Times
-from themis.engines.remote.scheduler_calls import Dealings
-from themis.engines.remote.tracked_start import Far, read_pages
+from themis.engines.host.detached_thread import in_own_thread
+from themis.engines.remote.clock_offsets import ClockOffsets
+from themis.engines.remote.launcher import Launcher, LaunchStage, RemoteTiming
+from themis.engines.remote.scheduler_calls import SchedulerCalls
+from themis.engines.remote.tracked_start import RemoteStart, read_pages
 from themis.engines.supervisor.process_control import TREE
 from themis.engines.supervisor.supervisor import EXITED, OVERTIME, STOPPING
 from themis.engines.task import Task
@@ -38,10 +39,10 @@ from themis.errors import UnavailableError
 _LOG = logging.getLogger(__name__)
 
 _BEATS = 3.0
-"""Beats without which a supervisor is not alive, where its scheduler says so too."""
+"""A supervisor that missed so many beats is dead, if its scheduler does not list it either."""
 
 
-class RemoteEngine(PagedEngine):
+class RemoteEngine(SupervisedEngine[RemoteStart]):
     """Starts jobs on one machine, through a launcher."""
 
     def __init__(
@@ -49,7 +50,7 @@ class RemoteEngine(PagedEngine):
         folder: StateFolder,
         launcher: Launcher,
         owners: Owners,
-        times: Times,
+        times: RemoteTiming,
         now: Callable[[], float],
         boot: str,
     ) -> None:
@@ -57,13 +58,15 @@ class RemoteEngine(PagedEngine):
         self._launcher = launcher
         self._times = times
         self._boot = boot
-        self._clocks = Clocks(boot)
+        self._clocks = ClockOffsets(boot)
         self._changed = asyncio.Event()
         self._reattached = False
-        """Whether what an earlier engine left is known."""
-        self._dealings = Dealings(launcher, times, folder.prefix, self._begin, now)
+        """Whether the starts of an earlier engine are known."""
+        self._scheduler = SchedulerCalls(
+            launcher, times, folder.prefix, self._background.begin, now
+        )
         self._looked = 0.0
-        """When the scheduler was last asked where its jobs are."""
+        """When the scheduler was last asked for its jobs."""
 
     @classmethod
     async def open(
@@ -72,7 +75,7 @@ class RemoteEngine(PagedEngine):
         launcher: Launcher,
         owners: Owners,
         *,
-        times: Times | None = None,
+        times: RemoteTiming | None = None,
         limits: EngineLimits | None = None,
         checkpoints: Path | None = None,
         now: Callable[[], float] = boottime.now,
@@ -82,10 +85,10 @@ class RemoteEngine(PagedEngine):
 
         Args:
             state: The machine's own folder, on storage that it shares with this one.
-            launcher: The way to the machine.
-            owners: Whom jobs run as.
-            times: What to wait for.
-            limits: Sizes and patience.
+            launcher: Starts and ends supervisors on the machine.
+            owners: The accounts that jobs run as.
+            times: Intervals and timeouts.
+            limits: Sizes and timeouts.
             checkpoints: Where jobs that name no folder keep theirs.
             now: The clock of leases here,
             boot: and its name, if it is not this machine's; for tests.
@@ -95,90 +98,88 @@ class RemoteEngine(PagedEngine):
         """
         folder = StateFolder(state, limits or EngineLimits(), checkpoints)
         try:
-            await aside(folder.prepare)
+            await in_own_thread(folder.prepare)
         except OSError as error:
             raise UnavailableError(f"{state}: {error}") from error
-        engine = cls(folder, launcher, owners, times or Times(), now, boot or boottime.boot_id())
+        engine = cls(
+            folder, launcher, owners, times or RemoteTiming(), now, boot or boottime.boot_id()
+        )
         await engine.discover()
-        engine._begin(engine._follow())
+        engine._background.begin(engine._follow())
         return engine
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the launcher can do; owners are separate where they have accounts."""
+        """Those of the launcher; owners are separate where they have accounts."""
         return replace(self._launcher.capabilities, separates_owners=self._owners.separate)
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing was heard for long of any supervisor that should be there."""
-        running = [item for item in self._far() if not item.over and item.beat]
+        """Whether all supervisors that should be there have been silent for long."""
+        running = [start for start in self._starts.running if start.beat]
         late = self._now() - self._times.silence
-        return bool(running) and all(item.heard < late for item in running)
+        return bool(running) and all(start.heard < late for start in running)
 
     async def discover(self) -> tuple[Discovered, ...]:
         """This one machine."""
-        live = [item.attempt.task.gpus for item in self._far() if not item.over]
-        busy = {gpu for gpus in (*live, *self._starting.values()) for gpu in gpus}
-        found = await self._launcher.discover(busy)
-        self._gpus = max(self._gpus, found.machine.gpus)
-        self._begin(self._sweep())
+        found = await self._launcher.discover(self._starts.busy_gpus)
+        self._starts.gpus = max(self._starts.gpus, found.machine.gpus)
+        self._background.begin(self._sweep())
         return (found,)
 
     async def reattach(self) -> tuple[FoundProgram, ...]:
-        """Take over what an earlier engine left in the folder, and call off what nobody knows."""
+        """Take over the starts of an earlier engine, and call off those without a folder."""
         found = []
-        for attempt in await aside(self._folder.attempts):
-            if attempt.task.job not in self._watched:
+        for attempt in await in_own_thread(self._folder.attempts):
+            latest = self._starts.get(attempt.task.job)
+            if latest is None:
                 found.append(await self._take_over(attempt))
-            elif attempt.task.run != self._watched[attempt.task.job].attempt.task.run:
-                await aside(self._folder.retire, attempt)
+            elif attempt.task.run != latest.attempt.task.run:
+                await in_own_thread(self._folder.retire, attempt)
         self._reattached = True
         await self._sweep()
         return tuple(found)
 
     async def _sweep(self) -> None:
         if self._reattached:
-            known = [item.attempt for item in self._far() if not item.over]
-            await self._dealings.sweep({self._dealings.name(attempt) for attempt in known})
+            known = [start.attempt for start in self._starts.running]
+            await self._scheduler.sweep({self._scheduler.name(attempt) for attempt in known})
 
     async def start(self, task: Task) -> None:
         """Write the task and have its supervisor started."""
         self._check(task)
         account = self._owners.account(task.owner)
-        self._starting[task.job] = task.gpus
+        self._starts.reserve(task)
         # The thread cannot be called back: what it wrote must be known even if we are cancelled.
-        await asyncio.shield(self._begin(self._prepare(task, account)))
+        await asyncio.shield(self._background.begin(self._prepare(task, account)))
 
     async def close(self) -> None:
         """Stop listening. Jobs and their supervisors run on."""
         if self._closed:
             return
         self._closed = True
-        await self._dealings.settle(self._folder.limits.patience)
-        for task in sorted(self._tasks, key=id):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._scheduler.settle(self._folder.limits.patience)
+        await self._background.cancel()
         self._events.put_nowait(None)
 
     # Starting
 
     async def _prepare(self, task: Task, account: Account | None) -> None:
         try:
-            await aside(self._check_tokens, task)
-            if task.job in self._watched:  # who starts it again knows how it ended
-                await self.forget(task.job, self._watched[task.job].attempt.task.token)
-            # A machine whose clock is known need not say first what time it has.
+            await in_own_thread(self._folder.check_tokens, task)
+            await self._forget_former(task)
+            # A supervisor on a machine whose clock is known need not wait for its first lease.
             there = self._clocks.last if self._clocks.knows(self._clocks.last, self._now()) else ""
-            attempt = await aside(self._create, task, account, there)
+            attempt = await in_own_thread(self._create, task, account, there)
         except OSError as error:
             raise UnavailableError(f"{task.job}: cannot be started here: {error}") from error
         finally:
-            del self._starting[task.job]
+            self._starts.release(task.job)
         lease = LeaseTimer(task.token, task.end, task.grace)
-        watched = Far(attempt, lease, self._now())
-        watched.boot = there or self._boot
-        self._watched[task.job] = watched
-        self._begin(self._launch(watched, len(task.gpus)))
+        start = RemoteStart(attempt, lease, self._now())
+        start.boot = there or self._boot
+        self._starts.add(start)
+        self._background.begin(self._launch(start, len(task.gpus)))
 
     def _create(self, task: Task, account: Account | None, there: str) -> Attempt:
         boot = there or self._boot
@@ -196,172 +197,166 @@ class RemoteEngine(PagedEngine):
         )
         return self._folder.create(timed, account)
 
-    async def _launch(self, watched: Far, gpus: int) -> None:
-        why = await self._dealings.launch(watched, gpus, self._changed.set)
+    async def _launch(self, start: RemoteStart, gpus: int) -> None:
+        why = await self._scheduler.launch(start, gpus, self._changed.set)
         if why:
-            await self._end(watched, NEVER_RAN, why)
+            await self._end(start, NEVER_RAN, why)
             return
-        watched.launched = watched.heard = self._now()
+        start.launched = start.heard = self._now()
         self._changed.set()
 
     # Following
 
     async def _follow(self) -> None:
-        """Look at pages, and where the scheduler has its jobs; until cancelled."""
+        """Read pages, and ask the scheduler for its jobs; until cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pace()):
                     await self._changed.wait()
             self._changed.clear()
-            live = [item for item in self._far() if not item.over and not self._closed]
+            live = [] if self._closed else self._starts.running
             try:
-                pages = await aside(read_pages, [item.attempt for item in live])
-                for watched, page in zip(live, pages, strict=True):
-                    await self._hear(watched, page)
+                pages = await in_own_thread(read_pages, [item.attempt for item in live])
+                for start, page in zip(live, pages, strict=True):
+                    await self._take_page(start, page)
                 if live and self._now() - self._looked >= self._times.places:
                     self._looked = self._now()
                     await self._locate(live)
             except OSError as error:
                 _LOG.warning("the folder of %s cannot be used: %s", self._folder.path, error)
             except Exception:
-                # Nobody else looks: whatever it was must not be the last thing that was seen.
+                # This loop must go on: nothing else reads the pages.
                 _LOG.exception("a look at %s failed", self._folder.path)
 
     def _pace(self) -> float:
-        live = [item for item in self._far() if not item.over]
+        live = self._starts.running
         if not live:
             return 3600.0
-        busy = any(item.busy for item in live)
+        busy = any(start.busy for start in live)
         return self._times.look if busy else self._times.idle
 
-    async def _hear(self, watched: Far, page: Page) -> None:
-        """Take what a supervisor has written."""
+    async def _take_page(self, start: RemoteStart, page: Page) -> None:
+        """Act on a page that a supervisor has written."""
         now, boot, time = self._now(), page.get("boot"), page.get("clock")
-        if isinstance(boot, str) and isinstance(time, float) and time != watched.beat:
-            watched.beat, watched.heard = time, now
+        if isinstance(boot, str) and isinstance(time, float) and time != start.beat:
+            start.beat, start.heard = time, now
             self._clocks.learn(boot, time, now)
-            if boot != watched.boot and page.get("state") != EXITED:
-                watched.boot = boot
-                await self._tell(watched)
-        self._take(watched, page)
-        if watched.over:
-            self._dealings.give_back(watched.attempt)
+            if boot != start.boot and page.get("state") != EXITED:
+                start.boot = boot
+                await self._publish_lease(start)
+        self._take_status(start, page)
+        if start.over:
+            self._scheduler.give_back(start.attempt)
             return
-        late = watched.lease.stop != RUN or now > watched.launched + self._times.pending
-        if not page.get("supervisor") and watched.launched and late and not watched.calling_off:
-            watched.calling_off = True
-            self._begin(self._call_off(watched))
+        late = start.lease.stop != RUN or now > start.launched + self._times.pending
+        if not page.get("supervisor") and start.launched and late and not start.calling_off:
+            start.calling_off = True
+            self._background.begin(self._call_off(start))
 
-    async def _locate(self, live: list[Far]) -> None:
-        """See what is gone without a last word."""
+    async def _locate(self, live: list[RemoteStart]) -> None:
+        """Find starts that ended without a last page."""
         places = await self._launcher.places()
         if places is None:
             return
-        for watched in live:
-            place = places.get(self._dealings.name(watched.attempt))
-            if watched.over or not watched.launched:
+        for start in live:
+            place = places.get(self._scheduler.name(start.attempt))
+            if start.over or not start.launched:
                 continue
             if LaunchStage.is_gone(place):
-                # A scheduler that has forgotten everything does not know better than its own beat.
-                silent = self._now() > watched.heard + _BEATS * self._times.beat
-                settled = self._now() > watched.launched + self._times.settle
+                # A scheduler that has lost its state is not believed while the supervisor beats.
+                silent = self._now() > start.heard + _BEATS * self._times.beat
+                settled = self._now() > start.launched + self._times.settle
                 if place is not None and place.never:
-                    await self._bury(watched, place.why)
-                elif silent and (watched.seen or settled):
-                    await self._bury(watched, "")
+                    await self._finish(start, place.why)
+                elif silent and (start.seen or settled):
+                    await self._finish(start, "")
             elif place is not None and place.state == "lost":
-                # Its machine may only be cut off: it is over when its supervisor has ended it.
-                if self._now() > watched.lease.end + OVERTIME + self._times.beat:
-                    await self._bury(watched, place.why)
+                # Its machine may only be cut off: wait until its supervisor has ended it.
+                if self._now() > start.lease.end + OVERTIME + self._times.beat:
+                    await self._finish(start, place.why)
             else:
-                watched.seen = True
+                start.seen = True
 
-    async def _bury(self, watched: Far, why: str) -> None:
-        """The scheduler says that nothing of it is alive: write that down if it could not."""
-        page = (await aside(read_pages, [watched.attempt]))[0]
-        if page.get("state") == EXITED or watched.over:
-            await self._hear(watched, page)
+    async def _finish(self, start: RemoteStart, why: str) -> None:
+        """Nothing of it is alive, says the scheduler: write its end if its supervisor has not."""
+        page = (await in_own_thread(read_pages, [start.attempt]))[0]
+        if page.get("state") == EXITED or start.over:
+            await self._take_page(start, page)
             return
-        complaint = await aside(watched.attempt.complaint)
-        await self._end(watched, watched.outcome(page, self._now()), why or complaint)
+        complaint = await in_own_thread(start.attempt.complaint)
+        await self._end(start, start.outcome(page, self._now()), why or complaint)
 
-    async def _end(self, watched: Far, outcome: str, reason: str) -> None:
-        """The last word in place of a supervisor."""
+    async def _end(self, start: RemoteStart, outcome: str, reason: str) -> None:
+        """Write the end in place of a supervisor."""
         try:
-            await aside(watched.attempt.write_end, outcome, reason)
-            page = (await aside(read_pages, [watched.attempt]))[0]
+            await in_own_thread(start.attempt.write_end, outcome, reason)
+            page = (await in_own_thread(read_pages, [start.attempt]))[0]
         except OSError as error:
-            _LOG.warning("the end of %s cannot be written: %s", watched.attempt.task.job, error)
+            _LOG.warning("the end of %s cannot be written: %s", start.attempt.task.job, error)
             page = {"state": EXITED, "outcome": outcome, "reason": reason}
-        self._take(watched, page)
-        self._dealings.give_back(watched.attempt)
+        self._take_status(start, page)
+        self._scheduler.give_back(start.attempt)
 
     # Ending
 
-    async def _tell(self, watched: WatchedStart) -> None:
-        assert isinstance(watched, Far)
-        async with watched.telling:  # The last one counts, whichever thread is quicker.
-            boot, lease = watched.boot or self._boot, watched.lease
+    async def _publish_lease(self, start: RemoteStart) -> None:
+        async with start.publishing:  # so that the last lease is the last one written
+            boot, lease = start.boot or self._boot, start.lease
             end = self._clocks.there(boot, lease.end)
-            await aside(
-                watched.attempt.write_lease,
+            await in_own_thread(
+                start.attempt.write_lease,
                 LeaseTimer(lease.token, end, lease.grace, lease.stop, boot),
             )
         if lease.stop != RUN:
-            watched.unwanted.set()
+            start.unwanted.set()
             self._changed.set()
 
-    async def _insist(self, watched: WatchedStart) -> None:
-        assert isinstance(watched, Far)
+    async def _kill_without_supervisor(self, start: RemoteStart) -> None:
         await asyncio.sleep(self._folder.limits.patience)
-        if not watched.over and not watched.calling_off:
-            watched.calling_off = True
-            await self._call_off(watched)
+        if not start.over and not start.calling_off:
+            start.calling_off = True
+            await self._call_off(start)
 
-    async def _call_off(self, watched: Far) -> None:
-        job, token = watched.attempt.task.job, watched.attempt.task.token
-        await self._dealings.call_off(
-            watched, lambda why: self._events.put_nowait(CouldNotKill(job, token, why))
-        )
-        if not watched.over:
-            await self._bury(watched, "" if watched.started_told else self._why_not(watched))
+    async def _call_off(self, start: RemoteStart) -> None:
+        await self._scheduler.call_off(start, partial(self._report_stuck, start))
+        if not start.over:
+            await self._finish(start, "" if start.started_told else self._why_not(start))
 
-    def _why_not(self, watched: Far) -> str:
-        if watched.lease.stop != RUN:
+    def _why_not(self, start: RemoteStart) -> str:
+        if start.lease.stop != RUN:
             return "it was called off before it began"
         return f"the scheduler did not start it within {self._times.pending:g} s"
 
     # Coming back
 
     async def _take_over(self, attempt: Attempt) -> FoundProgram:
-        lease = await aside(lambda: attempt.lease) or LeaseTimer(attempt.task.token, 0.0, 0.0)
-        page = (await aside(read_pages, [attempt]))[0]
+        lease = await in_own_thread(lambda: attempt.lease) or LeaseTimer(
+            attempt.task.token, 0.0, 0.0
+        )
+        page = (await in_own_thread(read_pages, [attempt]))[0]
         now, boot, time = self._now(), page.get("boot"), page.get("clock")
-        watched = Far(attempt, lease, now)
-        watched.launched, watched.boot = now, lease.boot
+        start = RemoteStart(attempt, lease, now)
+        start.launched, start.boot = now, lease.boot
         if isinstance(boot, str) and isinstance(time, float):
-            watched.beat = time
+            start.beat = time
             self._clocks.learn(boot, time, now)
         if self._clocks.knows(lease.boot, now):
             lease.end = self._clocks.here(lease.boot, lease.end)
         else:
-            # Written by a clock that nobody has, and nobody has taken it up.
+            # Written on an unknown clock, and its supervisor has not answered.
             lease.end = now
-        self._watched[attempt.task.job] = watched
-        # If its scheduler does not have it, its beat is awaited all the same.
-        watched.seen = True
-        watched.over = page.get("state") == EXITED
-        watched.started_told = page.get("began") is not None
-        if not watched.over and not page.get("supervisor"):
+        self._starts.add(start)
+        # Also if the scheduler does not list it: then its beat decides.
+        start.seen = True
+        start.over = page.get("state") == EXITED
+        start.started_told = page.get("began") is not None
+        if not start.over and not page.get("supervisor"):
             page |= {"state": STOPPING}
-            watched.calling_off = True
-            self._begin(self._call_off(watched))
+            start.calling_off = True
+            self._background.begin(self._call_off(start))
         self._changed.set()
         found = attempt.found(lease.end, page)
         began = page.get("began")
         if isinstance(boot, str) and isinstance(began, float):
             return replace(found, age=max(0.0, now - self._clocks.here(boot, began)))
         return replace(found, age=0.0)
-
-    def _far(self) -> list[Far]:
-        return [item for item in self._watched.values() if isinstance(item, Far)]

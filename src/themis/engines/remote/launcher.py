@@ -9,7 +9,7 @@ from themis.engines.base import Capabilities, Discovered
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class RemoteTiming:
     """What an engine waits for, in seconds."""
 
     pending: float = 60.0

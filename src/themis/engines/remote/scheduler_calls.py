@@ -1,12 +1,12 @@
-"""What an engine has to do with the scheduler that rules its machine: starts, by their names.
+"""An engine's calls to the scheduler of its machine, which knows starts by their names.
 
-    dealings = Dealings(launcher, times, prefix, begin, now)
-    why = await dealings.launch(watched, gpus, changed)     # until the scheduler has it
-    await dealings.call_off(watched, stuck)                 # until it has not
-    dealings.give_back(watched.attempt)                     # what is over holds GPUs until then
-    await dealings.sweep(known)
+    calls = SchedulerCalls(launcher, times, prefix, begin, now)
+    why = await calls.launch(start, gpus, changed)      # retried until the scheduler has it
+    await calls.call_off(start, stuck)                  # retried until the scheduler has it no more
+    calls.give_back(start.attempt)                      # a finished start holds its GPUs until then
+    await calls.sweep(known)
 
-All of it waits for a scheduler that is away, and concludes nothing from that.
+All of them wait for a scheduler that does not answer, and conclude nothing from its silence.
 """
 
 import asyncio
@@ -16,31 +16,31 @@ from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 from themis.engines.attempt.attempt import Attempt
-from themis.engines.remote.launcher import Launcher, LaunchStage, Times
-from themis.engines.remote.tracked_start import Far
+from themis.engines.remote.launcher import Launcher, LaunchStage, RemoteTiming
+from themis.engines.remote.tracked_start import RemoteStart
 from themis.engines.task import FILE
 from themis.errors import RefusedError, UnavailableError
 
 _LOG = logging.getLogger(__name__)
 
 _AGAIN = 1.0
-"""Seconds between tries to launch something,"""
+"""Seconds between tries to launch a start,"""
 _LOOK = 0.2
-"""between looks whether something is gone,"""
+"""between looks whether a start is gone,"""
 _PAUSE = 2.0
-"""and between tries to give something back."""
+"""and between tries to give GPUs back."""
 
 Begin = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 """Starts a task that ends with the engine."""
 
 
-class Dealings:
-    """Of one engine with one scheduler."""
+class SchedulerCalls:
+    """Calls of one engine to one scheduler."""
 
     def __init__(
         self,
         launcher: Launcher,
-        times: Times,
+        times: RemoteTiming,
         prefix: str,
         begin: Begin,
         now: Callable[[], float],
@@ -53,22 +53,22 @@ class Dealings:
         self._returning: set[asyncio.Task[None]] = set()
 
     def name(self, attempt: Attempt) -> str:
-        """What the scheduler knows a start by."""
+        """The scheduler's name of a start."""
         return f"{self._prefix}{attempt.task.run}"
 
-    async def launch(self, watched: Far, gpus: int, changed: Callable[[], None]) -> str:
-        """Have it started, again and again if the scheduler is away.
+    async def launch(self, start: RemoteStart, gpus: int, changed: Callable[[], None]) -> str:
+        """Launch a start; retry while the scheduler is away.
 
         Returns:
-            Nothing when it is, or why it never will be.
+            Why it never will run; empty once it is launched.
         """
-        attempt = watched.attempt
+        attempt = start.attempt
         name, errors = self.name(attempt), attempt.folder / "errors"
         argv = self._launcher.argv(attempt.folder / FILE)
         until, why = self._now() + self._times.pending, ""
-        unwanted = self._begin(_until_set(watched.unwanted))
+        unwanted = self._begin(_until_set(start.unwanted))
         try:
-            while self._now() < min(until, watched.lease.end) and not unwanted.done():
+            while self._now() < min(until, start.lease.end) and not unwanted.done():
                 launch = self._begin(self._launcher.launch(name, argv, gpus, errors, changed))
                 await asyncio.wait({launch, unwanted}, return_when=asyncio.FIRST_COMPLETED)
                 if not launch.done():
@@ -90,16 +90,16 @@ class Dealings:
         finally:
             unwanted.cancel()
 
-    async def call_off(self, watched: Far, stuck: Callable[[str], None]) -> None:
-        """Have it ended, and wait until the scheduler says that it is, or it said so itself.
+    async def call_off(self, start: RemoteStart, stuck: Callable[[str], None]) -> None:
+        """End a start, and wait until the scheduler or its supervisor says that it has ended.
 
         Args:
-            watched: Which.
-            stuck: Called once with the reason if that takes too long.
+            start: The start.
+            stuck: Called with the reason when that takes too long.
         """
-        name, began = self.name(watched.attempt), self._now()
+        name, began = self.name(start.attempt), self._now()
         place: LaunchStage | None = LaunchStage("waiting")
-        while not watched.over:
+        while not start.over:
             try:
                 await self._launcher.cancel(name, hard=True)
                 places = await self._launcher.places()
@@ -109,13 +109,12 @@ class Dealings:
                 place = places.get(name)
                 if LaunchStage.is_gone(place):
                     return
-            if self._now() > began + self._times.patience and not watched.stuck_told:
-                watched.stuck_told = True
+            if self._now() > began + self._times.patience:
                 stuck(f"the scheduler does not end it: {place.why if place else 'no answer'}")
             await asyncio.sleep(_LOOK)
 
     def give_back(self, attempt: Attempt) -> None:
-        """Give back what the scheduler holds for a start that is over."""
+        """Give back the GPUs that the scheduler holds for a finished start."""
         task = self._begin(self._return(self.name(attempt)))
         self._returning.add(task)
         task.add_done_callback(self._returning.discard)
@@ -130,21 +129,21 @@ class Dealings:
                 return
 
     async def settle(self, seconds: float) -> None:
-        """Wait until all of that is given back; but not at any price."""
+        """Wait until all GPUs are given back, but no longer than this."""
         if self._returning:
             await asyncio.wait(self._returning, timeout=seconds)
 
     async def sweep(self, known: Collection[str]) -> None:
-        """Call off starts that nobody follows: GPUs would be held for them, and for nothing.
+        """Call off starts that no engine follows: they hold GPUs for nothing.
 
-        Their engine did not live to tell, or gave up a launch that the scheduler took after all.
+        Their engine died, or gave up a launch that the scheduler accepted after all.
         """
         for name, place in (await self._launcher.places() or {}).items():
             if name.startswith(self._prefix) and name not in known:
-                with contextlib.suppress(UnavailableError):  # then the next time
+                with contextlib.suppress(UnavailableError):  # the next sweep tries again
                     await self._launcher.cancel(name, hard=True)
                     if place.state == "lost":
-                        # Nobody waits to see the end of it: there is nothing to remember it for.
+                        # No engine waits for its end, so the launcher need not remember it.
                         await self._launcher.cancel(name, hard=False)
 
 

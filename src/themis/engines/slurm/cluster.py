@@ -22,9 +22,14 @@ from themis.engines.attempt.layout import EngineLimits
 from themis.engines.base import Capabilities, Discovered, Sighting
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
-from themis.engines.remote.backoff import Others, Resting, themis_name, troubled
+from themis.engines.remote.backoff import (
+    ForeignGpus,
+    MachineBackoff,
+    gpus_with_troubles,
+    themis_name,
+)
 from themis.engines.remote.engine import RemoteEngine
-from themis.engines.remote.launcher import LaunchStage, Times
+from themis.engines.remote.launcher import LaunchStage, RemoteTiming
 from themis.engines.slurm.commands import Commands
 from themis.engines.slurm.hostlists import expand
 from themis.engines.slurm.parsers import (
@@ -92,7 +97,7 @@ class SlurmCluster:
         settings: SlurmSettings | None = None,
         *,
         commands: Commands | None = None,
-        times: Times | None = None,
+        times: RemoteTiming | None = None,
         limits: EngineLimits | None = None,
         checkpoints: Path | None = None,
         now: Callable[[], float] = boottime.now,
@@ -116,7 +121,7 @@ class SlurmCluster:
         self.commands.check()
         self._folder = folder
         self._times = replace(
-            times or Times(),
+            times or RemoteTiming(),
             pending=self.settings.pending,
             patience=self.settings.patience,
             silence=self.settings.silence,
@@ -134,8 +139,8 @@ class SlurmCluster:
         self._told_none = False
         self._racks: dict[str, str] | None = None
         self._asking = asyncio.Lock()
-        self._others = Others("Slurm")
-        self._resting = Resting(now)
+        self._others = ForeignGpus("Slurm")
+        self._resting = MachineBackoff(now)
 
     # Machines
 
@@ -247,7 +252,9 @@ class SlurmCluster:
             ours = await self._ours_on(facts.name)
             others = facts.used - ours if ours is not None else 0
             troubles = self._others.troubles(name, others)
-        return Discovered(machine, tuple(troubled(machine.gpus, facts.model, troubles, busy)))
+        return Discovered(
+            machine, tuple(gpus_with_troubles(machine.gpus, facts.model, troubles, busy))
+        )
 
     async def _ours_on(self, node: str) -> int | None:
         jobs = await self.jobs()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from themis.engines.base import Capabilities, Discovered
-from themis.engines.host.detached_thread import aside
+from themis.engines.host.detached_thread import in_own_thread
 from themis.engines.remote.launcher import LaunchStage
 from themis.engines.slurm.cluster import CAPABILITIES, SlurmCluster, granted
 from themis.engines.supervisor.spawn import command
@@ -56,7 +56,7 @@ class SlurmLauncher:
                 "srun", f"--jobid={number}", "--nodes=1", "--ntasks=1", "--chdir=/", "--mpi=none",
                 "--cpu-bind=none", "--kill-on-bad-exit=0", "--quiet", f"--job-name={name}", *argv,
             ]  # fmt: skip
-            pid = await aside(cluster.commands.spawn, line, errors)
+            pid = await in_own_thread(cluster.commands.spawn, line, errors)
         except BaseException:
             self._launching.discard(name)
             with contextlib.suppress(UnavailableError, RefusedError):

@@ -16,7 +16,7 @@ from pathlib import Path
 from themis.engines.base import Engine, ProgramExited
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
-from themis.engines.host.gpu_inventory import Pretend
+from themis.engines.host.gpu_inventory import PretendGpus
 from themis.engines.local.engine import LocalEngine
 from themis.engines.task import Task
 from themis.errors import InvariantError
@@ -61,7 +61,7 @@ def measure_handing_over(times: int) -> Handed:
 
 
 async def _measure(state: Path, times: int) -> Handed:
-    machine = Pretend("m0", slots=(1,))
+    machine = PretendGpus("m0", slots=(1,))
     engine = await LocalEngine.open(state, machine, Owners.trusting())
     try:
         await engine.reattach()

@@ -26,7 +26,7 @@ from themis.engines.base import (
     ProgramExited,
     ProgramStarted,
 )
-from themis.engines.metrics.jsonl import MetricSample, Stretch
+from themis.engines.metrics.jsonl import MetricSample, SampleBatch
 from themis.engines.task import Task
 from themis.errors import RefusedError
 from themis.sim.modelled_jobs import JobCosts, chance
@@ -327,14 +327,14 @@ class PretendEngine:
         part = self._parts.get(job)
         return () if part is None or part.task.rank else part.course.last
 
-    async def points(self, job: str, since: int, most: int) -> Stretch:
+    async def points(self, job: str, since: int, most: int) -> SampleBatch:
         """Samples of its latest start."""
         part = self._parts.get(job)
         if part is None or part.task.rank:
-            return Stretch((), since, False)
+            return SampleBatch((), since, False)
         lines = part.course.lines
         end = min(lines, since + most)
-        return Stretch(tuple(map(part.course.line, range(since, end))), end, end < lines)
+        return SampleBatch(tuple(map(part.course.line, range(since, end))), end, end < lines)
 
     async def tail(self, job: str, limit: int = 4096) -> str:
         """It prints nothing."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future
 from typing import Any, TypeVar
 
-from themis.engines.host.detached_thread import Aside
+from themis.engines.host.detached_thread import OwnThreadExecutor
 
 _Value = TypeVar("_Value")
 
@@ -49,7 +49,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self, executor: Executor | None, func: Callable[..., _Value], *args: Any
     ) -> "asyncio.Future[_Value]":
         """Call it at once, unless somebody brings an executor: a thread would be outrun."""
-        if executor is None or isinstance(executor, Aside):
+        if executor is None or isinstance(executor, OwnThreadExecutor):
             executor = AtOnce()
         return asyncio.wrap_future(executor.submit(func, *args), loop=self)
 

@@ -22,7 +22,7 @@ from themis.engines.base import Cluster, Engine, Sighting
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
 from themis.errors import ThemisError, UnavailableError
-from themis.node.disk import NodeDisk, make_way, replace_file
+from themis.node.disk import NodeDisk, make_passable, replace_file
 
 _LOG = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ _AGAIN = 5.0
 """Seconds before a node that failed is tried again."""
 
 
-class Driven(Protocol):
+class BridgedNode(Protocol):
     """A node, as `themis.node.node.Node` is one."""
 
     async def run(self) -> None:
@@ -53,7 +53,7 @@ class Driven(Protocol):
         """Runs of which something may be alive."""
 
 
-MakeNode = Callable[[Machine, Engine, NodeDisk, Path], AbstractAsyncContextManager[Driven]]
+MakeNode = Callable[[Machine, Engine, NodeDisk, Path], AbstractAsyncContextManager[BridgedNode]]
 """Opens a node for a machine, with the engine and disk it has and the file with its token."""
 
 
@@ -62,7 +62,7 @@ class _Driver:
 
     def __init__(self, task: "asyncio.Task[None]") -> None:
         self.task = task
-        self.node: Driven | None = None
+        self.node: BridgedNode | None = None
 
 
 class Bridge:
@@ -270,5 +270,5 @@ def forget_trouble(nodes: Path) -> None:
 def bridge_folder(nodes: Path) -> Path:
     """The folder that the process of the bridge itself holds, below that of all its nodes."""
     folder = nodes / ".bridge"
-    make_way(folder)
+    make_passable(folder)
     return folder

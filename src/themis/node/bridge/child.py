@@ -18,7 +18,7 @@ from themis.node.bridge.bridge import (
     wanted_machines,
 )
 from themis.node.bridge.process import engine_folder
-from themis.node.disk import is_running, make_way
+from themis.node.disk import is_running, make_passable
 from themis.node.local_nodes import ensure_token, nodes_folder, spawn
 from themis.node.process import owners_of
 from themis.security.redaction import clean
@@ -97,7 +97,7 @@ class BridgeChild:
         try:
             check_name("machine", name)
             folder = self._folder / name
-            make_way(folder)
+            make_passable(folder)
             ensure_token(vault, folder / "token", name, now, "a machine of the engine")
         except (ConfigError, OSError) as error:
             if self._refused.get(name) != str(error):

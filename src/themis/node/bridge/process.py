@@ -19,10 +19,10 @@ from themis.engines.base import Cluster, Engine
 from themis.engines.ray.cluster import RayCluster, RaySettings
 from themis.engines.slurm.cluster import SlurmCluster, SlurmSettings
 from themis.errors import ConfigError
-from themis.node.bridge.bridge import Bridge, Driven, bridge_folder
+from themis.node.bridge.bridge import Bridge, BridgedNode, bridge_folder
 from themis.node.disk import NodeDisk
 from themis.node.node import Node
-from themis.node.process import check_shared, check_way, owners_of
+from themis.node.process import check_reachable, check_shared, owners_of
 from themis.node.shared_storage import SharedStorage
 from themis.rpc.client import Connection, Credentials, NodeClient, refused
 
@@ -90,7 +90,7 @@ async def run_bridge(
         check_shared(config.shared_dir, owners)
     shared = engine_folder(config)
     shared.mkdir(parents=True, exist_ok=True)
-    check_way(shared, owners, "engine_dir")
+    check_reachable(shared, owners, "engine_dir")
     with NodeDisk.open(bridge_folder(folder), "bridge"):
         cluster = open_cluster(config)
         bridge = Bridge(cluster, folder, owners, partial(_open_node, config, not owners.separate))
@@ -110,7 +110,7 @@ async def _open_node(
     engine: Engine,
     disk: NodeDisk,
     token: Path,
-) -> AsyncIterator[Driven]:
+) -> AsyncIterator[BridgedNode]:
     given, shared = config.node, config.shared_dir
     connection = Connection(given.server, Credentials(token, given.ca, given.cert, given.key))
     connection.check()

@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import Any
 
 from themis.core.auction import Problem, Solution
-from themis.engines.host.detached_thread import aside
+from themis.engines.host.detached_thread import in_own_thread
 from themis.errors import UnavailableError
 from themis.recording.codec import decode, loads
 from themis.recording.packed_auctions import pack
@@ -116,7 +116,7 @@ class SolverClient:
         async with self._turn:
             process = await self._ready()
             self._count += 1
-            return await aside(_ask, process, self._count, problem, due, hear)
+            return await in_own_thread(_ask, process, self._count, problem, due, hear)
 
     async def _see_off(self, asking: "asyncio.Task[Solution]", end: float) -> None:
         """Let a worker finish that is late; nobody waits for what it says."""
@@ -173,7 +173,7 @@ class SolverClient:
             )
             try:
                 async with asyncio.timeout(_PATIENCE):
-                    await aside(_line, process)
+                    await in_own_thread(_line, process)
             except (TimeoutError, OSError, EOFError):
                 await self._kill()
                 raise UnavailableError("the solver's process does not start") from None
@@ -183,7 +183,7 @@ class SolverClient:
         process, self._process = self._process, None
         if process is not None:
             process.kill()
-            await aside(_bury, process)
+            await in_own_thread(_bury, process)
 
 
 def _ask(
