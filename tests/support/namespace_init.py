@@ -1,6 +1,6 @@
 """The first process of a test's cluster: starts its daemons, and ends them, all at its own end.
 
-    python -I keeper.py FOLDER < commands
+    python -I namespace_init.py FOLDER < commands
 
 It is number one of a PID namespace, so the kernel ends everything in there with it; it ends when
 its input does, which is when whoever started it is gone, killed or not. It imports the standard
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 
-class Keeper:
+class NamespaceInit:
     """All daemons of one cluster."""
 
     def __init__(self, folder: Path) -> None:
@@ -126,11 +126,11 @@ def say(line: str) -> None:
 
 if __name__ == "__main__":
     place = Path(sys.argv[1])
-    keeper = Keeper(place)
+    init = NamespaceInit(place)
     try:
-        keeper.serve()
+        init.serve()
     finally:
         # Who gave the commands may have been killed, and nobody else tidies up. Daemons first: they
         # would go on writing into the folder while it is being removed.
-        keeper.end()
+        init.end()
         shutil.rmtree(place, ignore_errors=True)

@@ -3,10 +3,10 @@
     with keep(folder, plan) as kept:
         kept.start("ctld")
 
-The programs of a plan run below a keeper (`tests.support.namespace_init`) in a network and PID
-namespace with loopback only. The keeper ends when the process that started it does, however it
-does, and with it all others; it removes the folder too. Needs root, and the Debian packages in
-`NEEDED`.
+The programs of a plan run below an init process (`tests.support.namespace_init`) in a network and
+PID namespace with loopback only. The init process ends when the process that started it does,
+however it does, and with it all others; it removes the folder too. Needs root, and the Debian
+packages in `NEEDED`.
 """
 
 import json
@@ -50,7 +50,7 @@ class Kept:
     folder: Path
     process: "subprocess.Popen[bytes]"
     inside: int = 0
-    """The keeper itself, below the `unshare` that made its namespaces."""
+    """The init process itself, below the `unshare` that made its namespaces."""
 
     def start(self, name: str) -> None:
         """Start a program of the plan."""
@@ -115,7 +115,7 @@ def keep(
     env: Mapping[str, str],
     addresses: Sequence[str] = (),
 ) -> Iterator[Kept]:
-    """Namespaces with a keeper in them, for as long as the context lasts; nothing is started yet.
+    """Namespaces with an init process, until the context ends; no program is started yet.
 
     Args:
         folder: Whatever is in there goes with it.

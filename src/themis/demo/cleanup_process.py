@@ -1,13 +1,14 @@
-"""The process that stands over everything the demo starts, and ends it all when the demo is gone.
+"""The parent of all processes of a demo: it ends them when the demo ends or is killed.
 
     command("themis.demo.cleanup_process", folder, "remove", *service)
 
-It starts the service, becomes the parent of whatever loses its own (nodes, supervisors), and waits
-until its standard input is closed, which also happens when the demo is killed. Then it ends the
-service, asks the rest to end, kills what did not, removes the folder, and says in one line what all
-of it has cost. In a session of its own, so that Ctrl-C reaches only the demo.
+It starts the service, adopts nodes and supervisors whose parents end, and waits until its standard
+input is closed, which also happens when the demo is killed. Then it ends the service, sends SIGTERM
+and later SIGKILL to the rest, removes the folder, and prints what all of it has cost as one line of
+JSON. It has a session of its own, so that Ctrl-C reaches only the demo.
 """
 
+import contextlib
 import json
 import os
 import resource
@@ -25,17 +26,17 @@ from themis.engines.supervisor import libc, processes
 LOG = "service.log"
 REMOVE, KEEP = "remove", "keep"
 _PATIENCE = 12.0
-"""Seconds that the service, and then the others, get to end by themselves."""
+"""Seconds that the service, and then the other processes, get to end by themselves."""
 _LOOK = 0.2
 _LOOK_FAST = 0.02
 _TAIL = 2000
 
 
 class ProcessTree:
-    """One service and all that descends from it."""
+    """A service and all processes below it."""
 
     def __init__(self, service: list[str]) -> None:
-        self._told = False
+        self._signalled = False
         self._gone: dict[int, int] = {}
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._note)
@@ -51,11 +52,11 @@ class ProcessTree:
         )
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self._told = True
+        self._signalled = True
 
     def wait(self) -> bool:
-        """Until the demo wants an end, or is gone; False if the service ended before."""
-        while not self._told:
+        """Wait until the demo ends or is killed; False if the service ended before."""
+        while not self._signalled:
             self._reap()
             if self._service in self._gone:
                 return False
@@ -64,17 +65,18 @@ class ProcessTree:
         return True
 
     def end(self) -> None:
-        """End everything, politely at first."""
+        """End all processes: SIGTERM first, SIGKILL after the patience."""
         # The service first: it ends its own children, and would start them again.
         if self._service not in self._gone:
             os.kill(self._service, signal.SIGTERM)
             self._until(lambda: self._service in self._gone)
         # A supervisor asks its job to save, and ends when it has.
-        self._signal_all(signal.SIGTERM)
-        self._until(self._alone)
-        while not self._alone():
-            self._signal_all(signal.SIGKILL)
-            time.sleep(_LOOK_FAST)
+        for pid in processes.descendants(os.getpid()):
+            # It may just have ended; its id is not used again before it is reaped here.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGTERM)
+        self._until(lambda: not processes.descendants(os.getpid()))
+        processes.kill_descendants()
 
     def _until(self, done: Callable[[], bool]) -> None:
         end = time.monotonic() + _PATIENCE
@@ -83,19 +85,6 @@ class ProcessTree:
             if done():
                 return
             time.sleep(_LOOK_FAST)
-
-    def _alone(self) -> bool:
-        self._reap()
-        return not processes.descendants(os.getpid())
-
-    @staticmethod
-    def _signal_all(number: int) -> None:
-        for pid in processes.descendants(os.getpid()):
-            # It may just have ended; its id is not used again before it is reaped here.
-            try:
-                os.kill(pid, number)
-            except (ProcessLookupError, PermissionError):
-                continue
 
     def _reap(self) -> None:
         try:
@@ -106,19 +95,19 @@ class ProcessTree:
 
 
 def main(folder: str, fate: str, *service: str) -> int:
-    """Keep a service in this folder until standard input ends."""
+    """Run a service in this folder until standard input ends."""
     os.chdir(folder)
-    keeper = ProcessTree(list(service))
-    asked = keeper.wait()
-    keeper.end()
-    told = {"cpu_seconds": _cpu_seconds(), "failed": "" if asked else _tail(Path(LOG))}
+    tree = ProcessTree(list(service))
+    asked = tree.wait()
+    tree.end()
+    report = {"cpu_seconds": _cpu_seconds(), "failed": "" if asked else _tail(Path(LOG))}
     if fate == REMOVE:
         os.chdir("/")
         shutil.rmtree(folder, ignore_errors=True)
     try:
-        sys.stdout.write(json.dumps(told) + "\n")
+        sys.stdout.write(json.dumps(report) + "\n")
         sys.stdout.flush()
-    except BrokenPipeError:  # The demo was killed: nobody reads it.
+    except BrokenPipeError:  # the demo was killed
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return 0
 

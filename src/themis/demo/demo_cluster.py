@@ -1,12 +1,12 @@
 """The demo's service and its nodes: started in a folder of their own, and gone at the end.
 
-    with Session.open() as session:
-        print(session.address)
-        session.admin.nodes()
-        session.tenant("ann").submit(app)
-    session.ending.cpu_seconds
+    with DemoCluster.open() as cluster:
+        print(cluster.address)
+        cluster.admin.nodes()
+        cluster.tenant("ann").submit(app)
+    cluster.ending.cpu_seconds
 
-What runs is below a keeper, a process that ends all of it when this one closes, or dies.
+All processes are below a cleanup process, which ends them when this one closes the demo, or dies.
 """
 
 import json
@@ -44,7 +44,7 @@ SETTINGS = {
     "lease": 8.0, "heartbeat": 0.5, "grace": 2.0, "bid_deadline": 1.0, "solve_budget": 1.0,
     "guard": 2.0, "pooling": 1.0,
 }  # fmt: skip
-"""Short leases: GPUs change hands while one watches."""
+"""Short leases, so that GPUs change hands within seconds."""
 QUICK_SETTINGS = SETTINGS | {"lease": 6.0}
 _START_PATIENCE = 120.0
 _END_PATIENCE = 60.0
@@ -54,7 +54,7 @@ _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What the keeper says at the end."""
+    """What the cleanup process reports at the end."""
 
     cpu_seconds: float = 0.0
     """Of service, nodes, agents and jobs."""
@@ -63,7 +63,7 @@ class Ending:
 
 
 class DemoCluster:
-    """One stage. Use it with `with`."""
+    """The service and nodes of one demo. Use it with `with`."""
 
     def __init__(self, folder: Path, place: ProgramLocation, *, keep: bool, quick: bool) -> None:
         self.folder = folder
@@ -73,12 +73,12 @@ class DemoCluster:
         self._keep = keep
         self._quick = quick
         self._rest = b""
-        self._keeper: subprocess.Popen[bytes] | None = None
+        self._cleanup: subprocess.Popen[bytes] | None = None
         self._topology = preset(CLUSTER)
 
     @staticmethod
     def open(keep: Path | None = None, *, quick: bool = False) -> "DemoCluster":
-        """A stage in a folder that goes at the end, or in this one, which stays.
+        """A demo in a folder that is removed at the end, or in `keep`, which stays.
 
         Raises:
             ConfigError: The folder cannot be used, or jobs cannot run here.
@@ -86,11 +86,11 @@ class DemoCluster:
         account = Owners.trusting(JOB_ACCOUNT).everybody
         folder = None
         try:
-            with _made_whole():
+            with _signals_delayed():
                 folder = _kept(keep) if keep is not None else _temporary(account)
             if account is not None:
                 folder.chmod(folder.stat().st_mode | 0o111)
-                _check_way(folder, account)
+                _check_reachable(folder, account)
             place = copy_program(folder / "program", account)
         except BaseException:
             if keep is None and folder is not None:
@@ -118,7 +118,7 @@ class DemoCluster:
     # The beginning
 
     def _start(self) -> None:
-        # What is interrupted while it tries out its temporary folder leaves a file there.
+        # A process that is interrupted while it tests its temporary folder leaves a file there.
         scratch = self.folder / "tmp"
         scratch.mkdir()
         scratch.chmod(0o1777)
@@ -130,7 +130,7 @@ class DemoCluster:
             KEEP if self._keep else REMOVE,
             *self._service(file),
         )
-        self._keeper = subprocess.Popen(
+        self._cleanup = subprocess.Popen(
             line,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -153,18 +153,18 @@ class DemoCluster:
         ]
 
     def _line(self, end: float) -> str:
-        """The next line that the service, or at last its keeper, says.
+        """The next line that the service prints, or at the end the cleanup process.
 
         Raises:
             ThemisError: There is none.
         """
-        assert self._keeper is not None
-        assert self._keeper.stdout is not None
+        assert self._cleanup is not None
+        assert self._cleanup.stdout is not None
         while b"\n" not in self._rest:
             left = end - time.monotonic()
-            if left <= 0.0 or not select.select([self._keeper.stdout], [], [], left)[0]:
+            if left <= 0.0 or not select.select([self._cleanup.stdout], [], [], left)[0]:
                 raise UnavailableError(f"the service did not start: {self._last_words()}")
-            piece = os.read(self._keeper.stdout.fileno(), 65536)
+            piece = os.read(self._cleanup.stdout.fileno(), 65536)
             if not piece:
                 raise UnavailableError(f"the service ended: {self._last_words()}")
             self._rest += piece
@@ -195,12 +195,12 @@ class DemoCluster:
 
     @property
     def gpus(self) -> int:
-        """How many there are."""
+        """How many GPUs the cluster has."""
         return self._topology.gpus
 
     @property
     def token_file(self) -> Path:
-        """The admin's."""
+        """The file with the admin's token."""
         return self.folder / "state" / "admin.token"
 
     @property
@@ -213,7 +213,7 @@ class DemoCluster:
         return Client(self.address, str(self.admin.create_token("tenant", owner)["token"]))
 
     def submit(self, owner: str, app: Answer, seed: int) -> str:
-        """Submit an app for a team; returns what it is called."""
+        """Submit an app for a team; returns its name."""
         key = secrets.token_hex(8)
         return str(self.tenant(owner).submit(app, key, seed=seed)["app"])
 
@@ -223,31 +223,31 @@ class DemoCluster:
         Raises:
             ThemisError: It has.
         """
-        if self._keeper is not None and self._keeper.poll() is not None:
+        if self._cleanup is not None and self._cleanup.poll() is not None:
             while True:
                 self._line(time.monotonic() + 1.0)
 
     # The end
 
     def close(self) -> None:
-        """End everything that was started, and wait for that. Ctrl-C does not shorten it."""
-        if self._keeper is None:
+        """End all processes and wait for that. Ctrl-C does not shorten it."""
+        if self._cleanup is None:
             if not self._keep:
                 shutil.rmtree(self.folder, ignore_errors=True)
             return
-        keeper, self._keeper = self._keeper, None
+        process, self._cleanup = self._cleanup, None
         with signals_ignored():
-            assert keeper.stdin is not None
-            assert keeper.stdout is not None
-            keeper.stdin.close()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.close()
             try:
-                said = self._rest + _read_all(keeper.stdout.fileno())
-                keeper.wait(_END_PATIENCE)
+                said = self._rest + _read_all(process.stdout.fileno())
+                process.wait(_END_PATIENCE)
             except (OSError, subprocess.TimeoutExpired):
                 return
             finally:
-                keeper.stdout.close()
-        if not self._keep:  # The keeper did that, unless somebody killed it.
+                process.stdout.close()
+        if not self._keep:  # The cleanup process did that, unless it was killed.
             shutil.rmtree(self.folder, ignore_errors=True)
         last = said.splitlines()[-1:]
         if last and last[0].startswith(b"{"):
@@ -263,7 +263,7 @@ def _read_all(fd: int) -> bytes:
 
 @contextmanager
 def signals_ignored() -> Iterator[None]:
-    """Let nobody interrupt what has to be done."""
+    """Ignore SIGINT, SIGTERM and SIGHUP."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -276,15 +276,15 @@ def signals_ignored() -> Iterator[None]:
 
 
 class Terminated(SystemExit):
-    """Somebody wants this process to end: not an error, and nothing to go on from."""
+    """A signal asked this process to end: not an error."""
 
 
 @contextmanager
 def ending_on_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end what is inside as Ctrl-C does, and not this process at once.
+    """Make SIGTERM and SIGHUP raise an exception, as Ctrl-C does.
 
     Raises:
-        Terminated: One of them came; with the exit code that goes with it.
+        Terminated: One of them came; it has the exit code.
     """
 
     def leave(number: int, frame: FrameType | None) -> None:
@@ -313,8 +313,8 @@ def _kept(folder: Path) -> Path:
 
 
 @contextmanager
-def _made_whole() -> Iterator[None]:
-    """Who interrupts is heard afterwards: what is half made would be nobody's to remove."""
+def _signals_delayed() -> Iterator[None]:
+    """Delay signals, so that no half-made folder is left behind."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
     try:
         yield
@@ -323,7 +323,7 @@ def _made_whole() -> Iterator[None]:
 
 
 def _temporary(account: Account | None) -> Path:
-    """A new folder, where jobs can get to."""
+    """A new folder that jobs can reach."""
     here = tempfile.gettempdir()
     for place in (here, "/tmp", "/var/tmp"):
         parent = Path(place).resolve()
@@ -338,7 +338,7 @@ def _closed(folder: Path, account: Account) -> Path | None:
     return first_closed_folder(folder, account.uid, {account.gid, *account.groups})
 
 
-def _check_way(folder: Path, account: Account) -> None:
+def _check_reachable(folder: Path, account: Account) -> None:
     closed = _closed(folder, account)
     if closed is not None:
         given = f"{closed}, which {account.name} may not pass through"
@@ -346,7 +346,7 @@ def _check_way(folder: Path, account: Account) -> None:
 
 
 def _environment(scratch: Path) -> dict[str, str]:
-    """Ours, without what would configure the service, and good in any folder."""
+    """Our environment without THEMIS_ variables, and with absolute paths."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("THEMIS_")}
     if env.get("PYTHONPATH"):
         parts = env["PYTHONPATH"].split(os.pathsep)

@@ -1,8 +1,8 @@
-"""The course of a demo: tenants come one after the other, and twice a second somebody looks.
+"""The course of a demo: tenants submit one after the other, and the observer looks twice a second.
 
-watch = Watch(stage, cast)
-watch.run(show)             # until every app is over; `show` gets each look
-watch.looks                 # who held which GPU when, and how every app stood
+observer = DemoObserver(stage, cast)
+observer.run(show)          # until every app has ended; `show` gets each observation
+observer.looks              # the holder of each GPU and the state of every app, over time
 """
 
 import time
@@ -16,33 +16,33 @@ from themis.errors import UnavailableError
 
 INTERVAL = 0.5
 LIMIT = 900.0
-"""Seconds after which something must be wrong."""
+"""Seconds after which the demo has failed."""
 
 Sheet = Mapping[str, Any]
 
 
 class ServiceCalls(Protocol):
-    """What is asked of the service, as with `Client`."""
+    """The calls to the service, as `Client` has them."""
 
     def nodes(self) -> Answer:
-        """Machines and who holds their GPUs."""
+        """Machines and the holders of their GPUs."""
 
     def status(self, app: str) -> Answer:
         """One app."""
 
     def results(self, app: str) -> Answer:
-        """What came of its trials."""
+        """The results of its trials."""
 
 
 class DemoStage(Protocol):
-    """Where it takes place, as `Session`."""
+    """The cluster, as `DemoCluster`."""
 
     @property
     def admin(self) -> ServiceCalls:
         """The service."""
 
     def submit(self, owner: str, app: Answer, seed: int) -> str:
-        """Submit an app for somebody; returns what it is called."""
+        """Submit an app for an owner; returns its name."""
 
     def check(self) -> None:
         """Raise if the service is gone."""
@@ -59,18 +59,18 @@ class ObservedGpu:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """How everything stood at one moment, in seconds since the beginning."""
+    """The cluster at one moment, in seconds since the beginning."""
 
     at: float
     holders: Mapping[ObservedGpu, str]
     """The app of each GPU; empty for a free one."""
     sheets: Mapping[str, Sheet]
-    """Each app that was submitted, as the service tells of it."""
+    """The service's status of each submitted app."""
 
 
 @dataclass(slots=True)
 class DemoObserver:
-    """Lets the demo take its course, and remembers it."""
+    """Submits apps when their time comes, and records observations."""
 
     stage: DemoStage
     cast: Sequence[Tenant]
@@ -83,10 +83,10 @@ class DemoObserver:
     def run(
         self, show: Callable[[Observation], None] = lambda _: None, limit: float = LIMIT
     ) -> None:
-        """Until every app is over.
+        """Run until every app has ended.
 
         Raises:
-            UnavailableError: They are not over after `limit` seconds.
+            UnavailableError: Apps still run after `limit` seconds.
             ThemisError: The service is gone.
         """
         began = self.clock()
@@ -102,14 +102,14 @@ class DemoObserver:
 
     @property
     def over(self) -> bool:
-        """Whether all have come and gone."""
+        """Whether all apps were submitted and have ended."""
         if len(self.apps) < len(self.cast) or not self.looks:
             return False
         sheets = self.looks[-1].sheets
         return all("outcome" in sheets.get(app, {}) for app in self.apps)
 
     def results(self) -> dict[str, Answer]:
-        """What came of the trials of each app."""
+        """The results of each app's trials."""
         return {app: self.stage.admin.results(app) for app in self.apps}
 
     def _submit(self, at: float) -> None:
@@ -130,7 +130,7 @@ class DemoObserver:
 
 
 def holders(nodes: Answer) -> dict[ObservedGpu, str]:
-    """Who holds which GPU, by what the service says of its machines."""
+    """The app that holds each GPU, from the service's list of machines."""
     found = {
         ObservedGpu(str(node["rack"]), str(node["node"]), int(gpu["index"])): str(
             gpu.get("app") or ""

@@ -1,6 +1,6 @@
-"""What a demo showed, as plain data: fairness, winners, who held what when, and who waited.
+"""The summary of a demo as plain data: fairness, winners, holders of GPUs over time, and waits.
 
-made = summarize(watch.looks, watch.apps, watch.results())
+made = summarize(observer.looks, observer.apps, observer.results())
 made["apps"][0]["rho"], made["apps"][0]["waited"]
 """
 
@@ -20,7 +20,7 @@ WHY = {str(reason): words for reason, words in WORDS.items()}
 def summarize(
     looks: Sequence[Observation], apps: Mapping[str, Tenant], results: Mapping[str, Answer]
 ) -> dict[str, Any]:
-    """All of it."""
+    """The whole summary."""
     end = looks[-1].at if looks else 0.0
     return {
         "seconds": end,
@@ -72,7 +72,7 @@ def waits(app: str, looks: Sequence[Observation], *, held: bool) -> list[dict[st
 
 
 def timeline(looks: Sequence[Observation]) -> list[dict[str, Any]]:
-    """Each GPU with its holders in order: app (None for nobody), from when, until when."""
+    """Each GPU with its holders in order: app (None: free), start and end."""
     gpus = sorted({gpu for look in looks for gpu in look.holders}, key=_place)
     lines = []
     for gpu in gpus:
@@ -100,7 +100,7 @@ def _gpu_seconds(app: str, looks: Sequence[Observation]) -> float:
 
 
 def _used(looks: Sequence[Observation]) -> float | None:
-    """The part of all GPUs' time that somebody held them."""
+    """The share of all GPU time in which an app held the GPU."""
     held = total = 0.0
     for look, following in pairwise(looks):
         length = following.at - look.at
@@ -110,5 +110,5 @@ def _used(looks: Sequence[Observation]) -> float | None:
 
 
 def in_words(reason: str) -> str:
-    """A reason of the service as people say it."""
+    """A reason of the service in plain words."""
     return WHY.get(reason, reason.lower().replace("_", " ") or "no reason was given")

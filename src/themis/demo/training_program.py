@@ -1,10 +1,10 @@
 """The training program where jobs find it, and a Python that they can run it with.
 
-where = put_program(folder, account)      # where.python, where.folder
+where = copy_program(folder, account)     # where.python, where.folder
 
-As root, jobs run as somebody else, who may not be able to read this package or to run the
-interpreter that we run with (one below /root, say). The program needs the standard library alone,
-so jobs get a copy of it, and the first interpreter that works for them.
+When the demo runs as root, jobs run as another user, who may not be able to read this package or to
+run this interpreter. The program needs the standard library alone, so jobs get a copy of it, and
+the first interpreter that works for them.
 """
 
 import shutil
@@ -27,19 +27,19 @@ _PATIENCE = 30.0
 
 @dataclass(frozen=True, slots=True)
 class ProgramLocation:
-    """Where the training program is, and what runs it."""
+    """The folder of the training program, and the interpreter that runs it."""
 
     folder: Path
     python: str
 
     @property
     def borrowed(self) -> bool:
-        """Whether jobs cannot have the interpreter that the demo itself runs with."""
+        """Whether jobs run with another interpreter than the demo."""
         return self.python != sys.executable
 
 
 def copy_program(folder: Path, account: Account | None) -> ProgramLocation:
-    """Copy the program, and find who runs it for this account (None: ourselves).
+    """Copy the program, and find an interpreter for this account (None: this user).
 
     Raises:
         ConfigError: No Python here can be run by that account.

@@ -1,15 +1,15 @@
-"""What an engine is: the thing that starts, watches and kills training processes on machines.
+"""The interface of engines, which start, watch and kill training processes on machines.
 
-An engine carries out what a node decides. It keeps no policy: which lease, which token and when to
-stop come from above. What it must do by itself is hold the lease: every job runs under a supervisor
-(`themis exec`) that kills it at the end of its lease even if node, engine and network are gone.
+An engine carries out the node's decisions and makes none. By itself it only holds leases: every job
+runs under a supervisor (`themis exec`) that kills it at the end of its lease even if node, engine
+and network are gone.
 
     await engine.reattach()                     # once, before anything else
     await engine.start(task)
     async for event in engine.watch(): ...
 
-`themis.testing.engines.EngineContract` has the tests that every engine must pass. What an engine
-cannot do it says in its `Capabilities`, and the service takes that into account.
+`themis.testing.engines.EngineContract` has the tests that every engine must pass. An engine
+declares its limits in `Capabilities`, which the service takes into account.
 """
 
 import math
@@ -29,11 +29,11 @@ Outcome = Literal["finished", "resumable", "failed", "never-ran", "lost"]
 """How a start of a job ended.
 
 finished    exit code 0
-resumable   75; or any other end but 0 after a checkpoint was asked for, or we killed it: it goes on
-            from its last checkpoint
-failed      any other end
-never-ran   refused or not possible here; nothing of it was started
-lost        its supervisor died and nobody knows how it ended; it is dead now
+resumable   exit code 75, or any but 0 after a checkpoint was asked for, or Themis killed it: it can
+            go on from its last checkpoint
+failed      any other exit code or signal
+never-ran   refused, or not possible here; no process of it was started
+lost        its supervisor died, so its exit code is unknown; it is dead now
 """
 
 MOST_ARGUMENTS = 128 << 10
@@ -44,20 +44,19 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What can be expected of an engine."""
+    """What an engine can and cannot do."""
 
     engine: str
     chooses_indices: bool
-    """A task names the GPUs it gets. If not, each machine counts as one slot, tasks name none, and
-    the ones it got are in `ProgramStarted`."""
+    """Whether a task names the GPUs that it gets; if not, `ProgramStarted` names them."""
     control: str
-    """How processes are held: cgroup, namespace, tree, or what the engine has."""
+    """How processes are held: cgroup, namespace, tree, or the engine's own way."""
     control_reasons: tuple[str, ...] = ()
     """Why a better one is not used."""
     separates_owners: bool = False
     """Jobs of different owners run as different users."""
     asks_before_kill: bool = True
-    """A job hears SIGTERM and has its grace before it is killed."""
+    """A job gets SIGTERM and its grace period before it is killed."""
     outlives_node: bool = True
     """Jobs go on while the node restarts."""
 
@@ -68,7 +67,7 @@ class Gpu:
 
     index: int
     device: str = ""
-    """What CUDA_VISIBLE_DEVICES calls it, by UUID; empty for a pretend one."""
+    """Its UUID, for CUDA_VISIBLE_DEVICES; empty for a pretend one."""
     model: str = ""
     trouble: str = ""
     """Why it must not be used, if so."""
@@ -81,13 +80,13 @@ class Discovered:
     machine: Machine
     gpus: tuple[Gpu, ...]
     notes: tuple[str, ...] = ()
-    """What was odd about it, for people."""
+    """Oddities, for people."""
 
 
 FROM_AGENTS = frozenset(
     {"THEMIS_PARAMS", "THEMIS_CHECKPOINT_EVERY", "THEMIS_GPU_COUNT", "THEMIS_LEVEL"}
 )
-"""What agents tell their jobs; the rest of the contract is the node's to say."""
+"""Variables that agents set for their jobs; the node sets the others."""
 
 
 def check_task(task: Task) -> None:
@@ -128,7 +127,7 @@ def check_variable(name: str) -> str:
     """Return the name of an environment variable that a user may set.
 
     Raises:
-        ConfigError: It is none, or one of those that tell a job about its lease.
+        ConfigError: It is no name, or Themis sets this variable itself.
     """
     if not _VARIABLE.match(name):
         raise ConfigError("env", name[:80], "letters, digits and _, not starting with a digit")
@@ -151,7 +150,7 @@ class ProgramStarted:
 
 @dataclass(frozen=True, slots=True)
 class ProgramExited:
-    """It is over, and nothing of it is alive any more: its GPUs are empty."""
+    """It has ended and none of its processes is alive: its GPUs are empty."""
 
     job: str
     token: int
@@ -162,7 +161,7 @@ class ProgramExited:
 
     @property
     def counts_as(self) -> int:
-        """The exit code to act on: 0 is done, 75 is to be started again, all else has failed."""
+        """The exit code to act on: 0: done; 75: start it again; any other: failed."""
         if self.outcome == "failed" and self.code is not None:
             return self.code if self.code >= 0 else 128 - self.code
         return 0 if self.outcome == "finished" else RESUMABLE_CODE
@@ -170,7 +169,7 @@ class ProgramExited:
 
 @dataclass(frozen=True, slots=True)
 class CouldNotKill:
-    """A process of it outlives SIGKILL. The engine retries; `ProgramExited` may follow."""
+    """A process of it survived SIGKILL. The engine retries; `ProgramExited` may follow."""
 
     job: str
     token: int
@@ -182,119 +181,120 @@ Event = ProgramStarted | ProgramExited | CouldNotKill
 
 @dataclass(frozen=True, slots=True)
 class FoundProgram:
-    """What an engine finds of the time before: a job that runs, or one that ended unheard."""
+    """A job of an earlier engine: it runs, or its end has not been reported."""
 
     job: str
     owner: str
     token: int
     gpus: tuple[int, ...]
     end: float
-    """Of its lease, as its supervisor has it."""
+    """The end of its lease, as its supervisor knows it."""
     state: Literal["starting", "running", "stopping", "stuck", "exited"]
     ended: ProgramExited | None = None
-    """With the state `exited` only, and then no event tells it again. All other states end in an
-    event, also where the supervisor was found dead and its job is being killed (`stopping`)."""
+    """Its end, with the state `exited` only; then no event follows. For all other states
+    `ProgramExited` follows, also if the supervisor was found dead and the job is being killed
+    (`stopping`)."""
     age: float = 0.0
     """Seconds since its program started."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogPiece:
-    """Part of what a start of a job has printed, in bytes of all that it ever printed."""
+    """Part of the output of a start, at an offset in all bytes that it ever printed."""
 
     offset: int
-    """Where it begins; later than it was asked for if what was there is gone."""
+    """Where it begins; later than the wanted offset if those bytes were dropped."""
     text: str
     next: int
     size: int
-    """Of all of it, so far."""
+    """Of the whole output, so far."""
     over: bool
-    """Whether the job is over: nothing follows behind `size`."""
+    """Whether the job has ended: nothing follows `size`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A machine of a cluster, as the cluster's own scheduler sees it now."""
+    """A machine of a cluster, as the cluster's scheduler sees it now."""
 
     machine: Machine
     trouble: str = ""
-    """Why it cannot be used, if so: it is down, is being drained, or does not answer."""
+    """Why it cannot be used, if so: it is down, drained, or does not answer."""
 
 
 class Cluster(Protocol):
     """The machines that an engine reaches, each with an engine of its own.
 
-    `themis.node.bridge.bridge` runs one node for each machine that is well; it stops the node of
-    one that is not, and the leases there end as those of a machine that fell silent do.
+    `themis.node.bridge.bridge` runs a node for each healthy machine and stops the node of a machine
+    that is not healthy; leases there expire as on a machine that fell silent.
     """
 
     async def look(self) -> tuple[Sighting, ...]:
         """All machines, in a lasting order.
 
         Raises:
-            UnavailableError: The scheduler does not answer. Nothing is known then, and nothing
-                changes: leases are held by supervisors and need no scheduler.
+            UnavailableError: The scheduler does not answer. Then nothing changes: supervisors hold
+                leases without it.
         """
 
     async def open(self, machine: str, owners: Owners) -> "Engine":
-        """The engine of one machine, which `look` has seen; to be closed before it is opened again.
+        """The engine of a machine that `look` has listed; close it before opening it again.
 
         Raises:
-            UnavailableError: It cannot be used now.
+            UnavailableError: The machine cannot be used now.
         """
 
     async def close(self) -> None:
-        """Let go of everything. Jobs run on."""
+        """Release all resources. Jobs run on."""
 
 
 class Engine(Protocol):
-    """Starts jobs under leases. All methods may be called while others are under way."""
+    """Starts jobs under leases. Methods may be called concurrently."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do here."""
+        """What it can do on this machine."""
 
     async def discover(self) -> tuple[Discovered, ...]:
-        """The machines it can start jobs on, with the state of their GPUs now."""
+        """Its machines, with the state of their GPUs now."""
 
     async def reattach(self) -> tuple[FoundProgram, ...]:
-        """Take over what an earlier one left: running jobs, and endings nobody has forgotten."""
+        """Take over jobs of an earlier engine: running ones, and ends that were not forgotten."""
 
     async def start(self, task: Task) -> None:
         """Start a job; `ProgramStarted` or `ProgramExited` follow.
 
         Raises:
             RefusedError: A stale token, a GPU in use, a job that runs already, an unknown owner.
-            UnavailableError: This machine cannot right now (a full disk, no more processes).
+            UnavailableError: This machine cannot start it now (a full disk, no more processes).
         """
 
     async def renew(self, job: str, token: int, end: float, grace: float | None = None) -> None:
-        """Move the end of a job's lease, and how long before it a checkpoint is asked for.
+        """Move the end of a job's lease, and set its grace period.
 
-        The process is not touched. Without `grace` that stays as it is.
+        The process is not touched. Without `grace` the grace period stays.
 
         Raises:
             RefusedError: No such job runs with this token.
         """
 
     async def checkpoint(self, job: str, token: int) -> None:
-        """Ask for a checkpoint: SIGTERM, once, however often this is called."""
+        """Ask for a checkpoint: SIGTERM, once, even if called again."""
 
     async def kill(self, job: str, token: int) -> None:
-        """Kill everything of it: `ProgramExited` once it was seen dead, else `CouldNotKill`."""
+        """Kill all its processes: `ProgramExited` once they were seen dead, else `CouldNotKill`."""
 
     def watch(self) -> AsyncIterator[Event]:
         """Events as they happen, for one listener, until `close`."""
 
     async def measure(self, job: str) -> tuple[MetricSample, ...]:
-        """What the job reported since this was last asked."""
+        """New samples of the job since the last call."""
 
     async def points(self, job: str, since: int, most: int) -> SampleBatch:
         """Samples of its latest start, the oldest first; also after it ended, until `forget`.
 
         Args:
-            job: Which.
-            since: Where a stretch or a sample ended; 0 for the beginning.
+            job: The job.
+            since: Where a batch or a sample ended; 0 for the beginning.
             most: How many at most.
         """
 
@@ -302,10 +302,10 @@ class Engine(Protocol):
         """The last lines of its output, also after it ended."""
 
     async def output(self, tag: str, offset: int, most: int) -> LogPiece | None:
-        """Output of the start with this tag, also long after it ended; None if it is not kept."""
+        """Output of the start with this tag, also after `forget`; None if it is not kept."""
 
     async def forget(self, job: str, token: int) -> None:
-        """Its end is known where it has to be: `reattach` need not report it again."""
+        """The service has stored its end: `reattach` need not report it again."""
 
     async def close(self) -> None:
-        """Let go of everything. Jobs run on."""
+        """Release all resources. Jobs run on."""

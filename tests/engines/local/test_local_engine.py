@@ -328,7 +328,7 @@ def test_a_start_that_no_supervisor_took_up_is_called_off(
         )
         _, said = await process.communicate()
         assert process.returncode == 78
-        assert b"nobody waits for it" in said
+        assert b"its node has given it up" in said
         await second.clean()
 
     play(scene())

@@ -8,7 +8,7 @@ from tests.support.unprivileged import NOBODY, interpreter, run_as_nobody
 SCENE = """
 import asyncio, sys
 from pathlib import Path
-from themis.engines.host.gpu_inventory import Pretend
+from themis.engines.host.gpu_inventory import PretendGpus
 from themis.engines.local.engine import LocalEngine
 from themis.engines.host.accounts import Owners
 from themis.errors import RefusedError
@@ -16,7 +16,7 @@ from themis.testing.engines import ESCAPED, FOREVER, READY, STUBBORN, EngineStag
 
 async def scene():
     owners = Owners.single("ann")
-    engine = await LocalEngine.open(Path(sys.argv[1]), Pretend("m0"), owners)
+    engine = await LocalEngine.open(Path(sys.argv[1]), PretendGpus("m0"), owners)
     stage = EngineStage(engine, "ann")
     task = await stage.start(READY + STUBBORN + ESCAPED + "id -u; echo pid $$; " + FOREVER)
     await stage.report()

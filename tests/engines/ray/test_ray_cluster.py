@@ -115,7 +115,7 @@ def test_a_machine_keeps_its_name_when_another_node_comes_with_it(
     assert cluster.node("big") == "new"
     line.answers["look"] = look(other)
     clock.time += 10
-    assert names(cluster)["big"].startswith("Ray has it dead")
+    assert names(cluster)["big"].startswith("Ray lists it as dead")
     assert cluster.node("10-0-0-2") == "id-n2"
 
 
@@ -153,7 +153,7 @@ def test_a_machine_that_comes_back_is_the_same_machine_and_another_node(
     # A dead node has no resources any more.
     line.answers["look"] = look(node("n0"), node("n1", alive=False, gpus=0, why="no heartbeat"))
     clock.time += 10
-    assert names(cluster)["n1"].startswith("Ray has it dead")
+    assert names(cluster)["n1"].startswith("Ray lists it as dead")
     with pytest.raises(UnavailableError):
         cluster.node("n1")
     line.answers["look"] = look(node("n0"), node("n1", alive=False, gpus=0), node("n1", id="new"))

@@ -101,7 +101,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Codes by which a holder would have ended its process."""
     codes: list[int] = []
     monkeypatch.setattr(os, "_exit", codes.append)
-    monkeypatch.setattr(driver, "LAST_WORDS", 0.0)
+    monkeypatch.setattr(driver, "ANSWER_WAIT", 0.0)
     return codes
 
 

@@ -26,8 +26,8 @@ def test_a_machine_whose_supervisors_are_silent_rests_longer_each_time() -> None
     for _ in range(3):
         opened(resting).quiet = True
         began = now
-        assert resting.rests("n0")
-        while resting.rests("n0"):
+        assert resting.backs_off("n0")
+        while resting.backs_off("n0"):
             now += 1.0
         lengths.append(now - began)
     assert lengths == [60.0, 120.0, 240.0]
@@ -37,7 +37,7 @@ def test_a_machine_that_was_down_is_used_as_soon_as_it_is_up() -> None:
     resting = MachineBackoff(lambda: 1000.0)
     opened(resting).quiet = True
     resting.is_down("n0")
-    assert not resting.rests("n0"), "what its former engine heard was before"
+    assert not resting.backs_off("n0"), "what its former engine heard was before"
 
 
 def test_what_others_use_counts_when_two_looks_agree() -> None:

@@ -26,14 +26,14 @@ def test_machines_of_22_05() -> None:
     assert (one.name, one.gpus, one.used, one.partitions) == ("n0", 4, 3, ("main",))
     assert (one.down, one.closed) == ("", "")
     assert (other.used, other.down) == (0, "")
-    assert other.closed == "Slurm has it drain: fan broken"
+    assert other.closed == "Slurm lists it as drain: fan broken"
 
 
 def test_machines_of_23_11_where_states_are_lists_and_numbers_objects() -> None:
     mixed, down, drained, bare = nodes_from_json((OUTPUTS / "nodes-23.11.json").read_text())
     assert (mixed.gpus, mixed.model, mixed.used) == (8, "a100", 3)
     assert (mixed.down, mixed.closed) == ("", "")
-    assert down.down == "Slurm has it down: Not responding"
+    assert down.down == "Slurm lists it as down: Not responding"
     assert (drained.gpus, drained.model) == (8, "")
     assert drained.closed
     assert not drained.down

@@ -44,14 +44,14 @@ def made(state: Path, owners: Owners) -> Attempt:
 
 
 def held(made: Attempt) -> "tuple[subprocess.Popen[bytes], int, int]":
-    """A holder with a job below it; its keeper, and its supervisor."""
+    """A holder with a job below it; its subreaper, and its supervisor."""
     argv = command("themis.engines.supervisor.subreaper", str(made.folder / "task.json"))
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, *argv])
     while (made.status or {}).get("state") != "running" or len(of_job(made)) < 3:
         assert holder.poll() is None
-    keeper, supervisor, *_ = processes.descendants(holder.pid)
+    subreaper, supervisor, *_ = processes.descendants(holder.pid)
     assert processes.identity((made.status or {}).get("supervisor"))[0] == supervisor
-    return holder, keeper, supervisor
+    return holder, subreaper, supervisor
 
 
 def of_job(made: Attempt) -> list[int]:
@@ -65,10 +65,10 @@ def until_over(made: Attempt) -> dict[str, object]:
     return page
 
 
-def test_without_its_keeper_a_supervisor_ends_all_of_its_job(made: Attempt) -> None:
+def test_without_its_subreaper_a_supervisor_ends_all_of_its_job(made: Attempt) -> None:
     """Ray kills the children of a process of its own that ends in order."""
-    holder, keeper, _ = held(made)
-    os.kill(keeper, signal.SIGKILL)
+    holder, subreaper, _ = held(made)
+    os.kill(subreaper, signal.SIGKILL)
     page = until_over(made)
     assert page["outcome"] == "resumable"
     assert "held its GPUs" in str(page["reason"])
@@ -76,14 +76,14 @@ def test_without_its_keeper_a_supervisor_ends_all_of_its_job(made: Attempt) -> N
     holder.wait(HANGS_AFTER)
 
 
-def test_a_keeper_dies_with_its_holder_however_that_dies(made: Attempt) -> None:
-    holder, keeper, _ = held(made)
+def test_a_subreaper_dies_with_its_holder_however_that_dies(made: Attempt) -> None:
+    holder, subreaper, _ = held(made)
     holder.kill()
     holder.wait(HANGS_AFTER)
     page = until_over(made)
     assert "held its GPUs" in str(page["reason"])
     assert of_job(made) == []
-    assert processes.start_time(keeper) is None
+    assert processes.start_time(subreaper) is None
 
 
 def test_what_a_supervisor_leaves_is_killed_and_the_last_word_is_written_for_it(
@@ -97,7 +97,7 @@ def test_what_a_supervisor_leaves_is_killed_and_the_last_word_is_written_for_it(
     holder.wait(HANGS_AFTER)
 
 
-def test_a_keeper_without_its_holder_starts_nothing(made: Attempt) -> None:
+def test_a_subreaper_without_its_holder_starts_nothing(made: Attempt) -> None:
     argv = command("themis.engines.supervisor.subreaper", str(made.folder / "task.json"))
     env = os.environ | {"THEMIS_HOLDER": "1"}
     assert subprocess.run(argv, env=env, check=False, timeout=HANGS_AFTER).returncode

@@ -1,4 +1,4 @@
-"""One start of a job, as its folder on disk tells of it. All of it blocks, for moments."""
+"""One start of a job: its folder on disk. All methods block for moments."""
 
 import contextlib
 import fcntl
@@ -28,7 +28,7 @@ _FLOCK = "hhqqi4x"
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One start of a job, as its folder tells of it."""
+    """One start of a job: its folder, and the task in it."""
 
     folder: Path
     task: Task
@@ -40,26 +40,26 @@ class Attempt:
 
     @property
     def status(self) -> Page | None:
-        """What its supervisor says."""
+        """The status page, which its supervisor writes."""
         return read_page(str(self.folder / "status"))
 
     @property
     def lease(self) -> LeaseTimer | None:
-        """What the node said last."""
+        """The lease page, which the engine writes."""
         return LeaseTimer.from_page(read_page(str(self.folder / "lease")), self.task.token)
 
     def write_lease(self, lease: LeaseTimer) -> None:
-        """For its supervisor to see."""
+        """Publish a lease to its supervisor."""
         write_page(str(self.folder / "lease"), lease.page())
 
     def write_end(self, outcome: str, reason: str) -> None:
-        """In place of a supervisor that is gone."""
+        """Write the end in place of a supervisor that is gone."""
         page = self.status or first_page(self.task)
         page |= {"state": EXITED, "outcome": outcome, "code": None, "reason": reason[:600]}
         write_page(str(self.folder / "status"), page)
 
     def complaint(self) -> str:
-        """What is known of the death of its supervisor."""
+        """Why its supervisor died, as far as its stderr says."""
         try:
             said = (self.folder / "errors").read_text(encoding="utf-8", errors="replace")
         except OSError:
@@ -68,17 +68,15 @@ class Attempt:
         return "its supervisor was gone" + (f": {last}" if last else "")
 
     def settled(self) -> Page:
-        """Its status, with a supervisor's name or over: what nobody has taken up is called off.
+        """Its status, once it names a supervisor or an end; without a supervisor it is called off.
 
-        Whoever has the lock decides: a supervisor that comes later finds the task over.
+        The holder of the lock decides: a supervisor that takes it later finds that the task ended.
         """
         until = boottime.now() + _NAME_WAIT
         while not _is_settled(page := self.status or {}):
             if self._call_off():
                 return self.status or page
-            if (
-                boottime.now() > until
-            ):  # it has the lock and does not get on: it is stopped, or hangs
+            if boottime.now() > until:  # the holder of the lock is stopped, or hangs
                 self._kill_holder()
             time.sleep(_LOOK)
         return page
@@ -88,7 +86,7 @@ class Attempt:
         try:
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not _is_settled(self.status or {}):
-                # As a rule there is nothing; a damaged page may hide that there is.
+                # Usually there are none; a damaged page may hide some.
                 if not self.kill_leftovers():
                     return False
                 self.write_end(NEVER_RAN, "its node went away before it was started")
@@ -111,15 +109,15 @@ class Attempt:
                 os.kill(pid, signal.SIGKILL)
 
     def kill_leftovers(self) -> bool:
-        """Kill what is left without a supervisor; whether nothing of it is seen alive."""
+        """Kill processes that have no supervisor; whether none is seen alive any more."""
         first = processes.identity((self.status or {}).get("first"))
         try:
             return kill_leftovers(self.task.group, first, self.task.run)
-        except OSError:  # it was not seen to be dead
+        except OSError:  # no process was seen dead
             return False
 
     def exited(self, page: Page) -> ProgramExited:
-        """The end that a page tells."""
+        """The event for the end in a status page."""
         code = page.get("code")
         return ProgramExited(
             self.task.job,
@@ -130,7 +128,7 @@ class Attempt:
         )
 
     def found(self, end: float, page: Page) -> FoundProgram:
-        """What a page tells to somebody who comes back."""
+        """What an engine that comes back reports of it."""
         state = cast("_State", page.get("state", STARTING))
         began = page.get("began")
         return FoundProgram(
@@ -150,7 +148,7 @@ def _is_settled(page: Page) -> bool:
 
 
 def read_attempt(folder: Path) -> Attempt:
-    """The start whose folder this is; raises ValueError or TypeError if it is damaged."""
+    """Read the start in a folder; raises ValueError or TypeError if it is damaged."""
     return Attempt(folder, read_task(folder / FILE))
 
 

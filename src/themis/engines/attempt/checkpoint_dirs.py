@@ -4,8 +4,8 @@
     places.folder("vision", "sweep/3f09a1b2/j0", account)   # /shared/themis/vision/sweep/...
 
 The root may be on storage that machines share, so several nodes may make the same folder at once,
-and root may have no rights there. What is below an owner's folder the job makes itself, as its
-owner. All of it blocks.
+and root may have no rights there. The job itself, as its owner, makes the folders below its owner's
+folder. All functions block.
 """
 
 import errno
@@ -31,12 +31,12 @@ class Checkpoints:
         """The folder of a job, the same for every start of it; its owner's is there on return.
 
         Args:
-            owner: Whose job it is.
+            owner: The owner of the job.
             place: The way to it; parts between slashes are folders of their own.
-            account: Whom it runs as; None for this process's own user.
+            account: The account it runs as; None for this process's own user.
 
         Raises:
-            OSError: The owner's folder cannot be made, or is somebody else's.
+            OSError: The owner's folder cannot be made, or belongs to another user.
         """
         home = self.root / slug(owner)
         self._make(home, account)
@@ -46,13 +46,13 @@ class Checkpoints:
         with suppress(FileExistsError):
             try:
                 home.mkdir(0o700)
-            except PermissionError:  # Root may be nobody on a file server, and the owner somebody.
+            except PermissionError:  # a file server may map root to a user without rights
                 self._make_as(account, home)
         about = home.lstat()
         uid = os.geteuid() if account is None else account.uid
         if account is not None and about.st_uid == os.geteuid() != uid and _is_folder(about):
-            # Made just now, by us or by another start that has not come this far: who is first
-            # makes no difference. Nobody but us can have put a folder of ours here.
+            # Just made, by us or by another start that has not come this far; no other user can
+            # have put a folder of ours here.
             os.chown(home, account.uid, account.gid, follow_symlinks=False)
             about = home.lstat()
         if about.st_uid != uid or not _is_folder(about):

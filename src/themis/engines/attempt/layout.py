@@ -1,4 +1,4 @@
-"""What the local engine keeps on disk: one folder per start of a job, and what outlives it.
+"""The state folder of an engine: a folder for each start of a job, and the files that outlive it.
 
     state/                 0711
       tasks/NAME/          0700  task.json lease status lock log log.head log.old log.cut errors
@@ -7,8 +7,9 @@
       metrics/RUN/         0711  the owner's, 0700: metrics.jsonl
       checkpoints/OWNER/   0711  the owner's, 0700: where no other place for them is named
 
-Folders that an owner may write in lie in folders it may not, and are handed over when what we need
-in them is there: nothing of ours ever follows a link that an owner made. All of it blocks.
+A folder that an owner may write to lies in one that the owner may not write to, and is handed over
+after our files in it were made: no code of ours follows a link that an owner made. All methods
+block.
 """
 
 import hashlib
@@ -38,16 +39,16 @@ _KEPT = ("status", "log", "log.head", "log.old", "log.cut", "errors")
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """Sizes and patience of an engine on one machine."""
+    """Sizes and timeouts of an engine on one machine."""
 
     log: int = 32 << 20
     metrics: int = 16 << 20
     patience: float = 5.0
-    """Seconds from SIGKILL until something counts as unkillable."""
+    """Seconds from SIGKILL until a process counts as unkillable."""
     kept_logs: int = 256
-    """Starts whose logs stay after their end is known."""
+    """How many finished starts keep their logs."""
     look: float = 2.0
-    """Seconds between looks at all jobs, in case the kernel's notices are lost."""
+    """Seconds between looks at all jobs, in case inotify misses a change."""
 
 
 class StateFolder:
@@ -63,10 +64,10 @@ class StateFolder:
         self._own_checkpoints = self.path / "checkpoints"
         self.checkpoints = Checkpoints(checkpoints or self._own_checkpoints)
         self.prefix = f"themis-{hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12]}-"
-        """Of this engine's groups: several nodes may share a machine."""
+        """Prefix of this engine's control groups: several nodes may share a machine."""
 
     def prepare(self) -> None:
-        """Make what is missing, and remove what a crash left half made."""
+        """Make missing folders, and remove starts that a crash left half made."""
         for folder in (self.path, self.metrics, self._own_checkpoints):
             _make(folder, 0o711)
         for folder in (self.tasks, self.ended, self.gpus):
@@ -75,12 +76,12 @@ class StateFolder:
             shutil.rmtree(left, ignore_errors=True)
 
     def create(self, task: Task, account: Account | None, devices: Sequence[str] = ()) -> Attempt:
-        """Write all that a supervisor needs; the folder gets its name when it is complete.
+        """Make the folder of a start; it gets its name when it is complete.
 
         Args:
-            task: What is started, and how its processes are held.
-            account: Whom it runs as, if not as this user.
-            devices: The names CUDA has for its GPUs.
+            task: The job, and how its processes are held.
+            account: The account it runs as, if not this user.
+            devices: CUDA's names of its GPUs.
         """
         run = uuid.uuid4().hex
         metrics = self.metrics / run
@@ -123,18 +124,18 @@ class StateFolder:
                 raise RefusedError(task.job, reason)
 
     def attempts(self) -> list[Attempt]:
-        """All starts whose end is not known yet, the latest first."""
+        """All starts that were not retired, the latest first."""
         found = []
         for file in _by_age(self.tasks.glob(f"*/{FILE}")):
             try:
                 found.append(read_attempt(file.parent))
             except (ValueError, TypeError):
-                # After a power cut. No supervisor could have read it either.
+                # After a power cut; no supervisor could have read it either.
                 shutil.rmtree(file.parent, ignore_errors=True)
         return found
 
     def retire(self, attempt: Attempt) -> None:
-        """Its end is known: keep the log, drop the rest."""
+        """Keep the log of a start whose end is known, and drop the rest."""
         shutil.rmtree(Path(attempt.task.metrics).parent, ignore_errors=True)
         kept = self.ended / attempt.folder.name
         attempt.folder.rename(kept)
@@ -169,7 +170,7 @@ class StateFolder:
 
 
 def _by_age(files: Iterable[Path]) -> list[Path]:
-    """The newest first; without those that go away meanwhile."""
+    """The newest first, without files that vanish meanwhile."""
     dated = []
     for path in files:
         with suppress(FileNotFoundError):

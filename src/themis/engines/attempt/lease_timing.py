@@ -1,4 +1,4 @@
-"""What a supervisor has to do and when, as plain arithmetic."""
+"""When a supervisor asks for a checkpoint and when it kills, as plain arithmetic."""
 
 import os
 
@@ -15,7 +15,7 @@ RESUMABLE_CODE = 75
 
 
 class LeaseTimer:
-    """Until when a job may run, and what its node wants of it meanwhile."""
+    """The end of a lease, and what the node asks of the job meanwhile."""
 
     __slots__ = ("boot", "end", "grace", "stop", "token")
 
@@ -27,16 +27,16 @@ class LeaseTimer:
         self.grace = grace
         self.stop = stop
         self.boot = boot
-        """Which machine's clock `end` is on, since which of its boots; empty: the reader's own."""
+        """The boot whose clock `end` is on; empty: the reader's own."""
 
     def page(self) -> dict[str, object]:
-        """As the file has it."""
+        """The record in the lease file."""
         page: dict[str, object] = {"token": self.token, "end": self.end, "grace": self.grace}
         return page | {"stop": self.stop, "boot": self.boot}
 
     @staticmethod
     def from_page(page: dict[str, object] | None, token: int) -> "LeaseTimer | None":
-        """The lease, unless the page is damaged or speaks of another token."""
+        """The lease, unless the page is damaged or has another token."""
         if page is None or page.get("token") != token:
             return None
         end, grace, stop = page.get("end"), page.get("grace"), page.get("stop")
@@ -48,7 +48,7 @@ class LeaseTimer:
 
 
 def due(now: float, lease: LeaseTimer, *, asked: bool) -> str:
-    """What is to be done now: nothing (RUN), CHECKPOINT once, or KILL."""
+    """What to do now: RUN (nothing), CHECKPOINT (once) or KILL."""
     if lease.stop == KILL or now >= lease.end:
         return KILL
     if not asked and (lease.stop == CHECKPOINT or now >= lease.end - lease.grace):
@@ -57,19 +57,19 @@ def due(now: float, lease: LeaseTimer, *, asked: bool) -> str:
 
 
 def wait(now: float, lease: LeaseTimer, *, asked: bool, most: float) -> float:
-    """How long nothing will be due, if the lease stays as it is; at most `most`."""
+    """Seconds until something is due if the lease stays as it is; at most `most`."""
     next_one = lease.end if asked else lease.end - lease.grace
     return min(most, max(0.0, next_one - now))
 
 
 def outcome_of(status: int, *, asked: bool, killed: bool) -> tuple[str, int]:
-    """What the end of a job counts as, and its exit code (negative: the signal it died of).
+    """The outcome of a job, and its exit code (negative: the signal it died of).
 
     Args:
         status: As wait() gives it.
-        asked: A checkpoint had been asked for. Whatever it ended with then, it ended because of
-            that: launchers such as torchrun turn 75 into 1, and who had no time to install its
-            handler dies of our SIGTERM.
+        asked: A checkpoint had been asked for. The job then ended because of that, with any code:
+            launchers such as torchrun turn 75 into 1, and a program that had not installed its
+            handler yet dies of our SIGTERM.
         killed: Themis killed it before it ended.
     """
     code = os.waitstatus_to_exitcode(status)

@@ -1,8 +1,8 @@
-"""Whom jobs run as.
+"""The accounts that jobs run as.
 
 Owners.mapped({"ann": "ann", "bob": "1002:1002"})     # a node that runs as root
 Owners.single("ann")                                  # one that does not: it serves one owner
-Owners.trusting("nobody")                             # all owners alike, because they are trusted
+Owners.trusting("nobody")                             # all owners alike: they trust each other
 """
 
 import grp
@@ -29,7 +29,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """The account of each owner; who has none is refused."""
+    """The account of each owner; an owner without one is refused."""
 
     accounts: Mapping[str, Account] = field(default_factory=dict)
     everybody: Account | None = None
@@ -74,10 +74,10 @@ class Owners:
         return not self.trust_tenants
 
     def account(self, owner: str) -> Account | None:
-        """Whom this owner's jobs run as; None for the node's own user.
+        """The account of this owner's jobs; None for the node's own user.
 
         Raises:
-            RefusedError: Nobody said whom.
+            RefusedError: The owner has no account here.
         """
         if self.trust_tenants:
             return self.everybody

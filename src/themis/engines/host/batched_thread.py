@@ -1,11 +1,11 @@
-"""Short pieces of blocking work in one trip to a thread and back.
+"""Short pieces of blocking work, done together in one trip to a thread.
 
     batched = BatchedThread()
     first, second = await asyncio.gather(batched(read, "a"), batched(read, "b"))
 
-A trip takes longer than to read a few lines, and a node reads those of a hundred jobs every second.
-What is wanted in the same turn of the loop goes together; the pieces are done one after the other.
-For what may never come back there is `aside`.
+A trip to a thread takes longer than reading a few lines, and a node reads files of a hundred jobs
+every second. Calls in the same turn of the event loop share a trip, in which they run one after
+the other. Work that may hang belongs into `in_own_thread`.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ _Piece = tuple["asyncio.Future[Any]", Callable[[], Any]]
 
 
 class BatchedThread:
-    """Belongs to one event loop."""
+    """Batches calls of one event loop."""
 
     def __init__(self) -> None:
         self._waiting: list[_Piece] = []
         self._trips: set[asyncio.Task[None]] = set()
 
     async def __call__(self, work: Callable[..., _T], *args: object) -> _T:
-        """What the work returns or raises."""
+        """Run the work; returns its result or raises its error."""
         done: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
         if not self._waiting:
             trip = asyncio.create_task(self._go())
@@ -34,13 +34,13 @@ class BatchedThread:
         return await done
 
     async def _go(self) -> None:
-        # One turn more: who was woken in the same turn as we were comes along.
+        # Tasks that were woken in the same turn join the trip.
         await asyncio.sleep(0)
         pieces, self._waiting = self._waiting, []
         ends = await asyncio.to_thread(_do_all, [work for _, work in pieces])
         for (done, _), (result, error) in zip(pieces, ends, strict=True):
             if done.done():
-                continue  # Nobody waits for it any more.
+                continue  # its caller was cancelled
             if error is None:
                 done.set_result(result)
             else:
@@ -52,6 +52,6 @@ def _do_all(works: list[Callable[[], Any]]) -> list[tuple[Any, Exception | None]
     for work in works:
         try:
             ends.append((work(), None))
-        except Exception as error:  # whoever waits hears of it
+        except Exception as error:  # its caller gets it
             ends.append((None, error))
     return ends

@@ -4,7 +4,7 @@
 
 CLOCK_BOOTTIME and not CLOCK_MONOTONIC: a machine that was suspended, or a virtual one that was
 paused, must wake up knowing that its leases are over. The arbiter's time went on meanwhile, and the
-GPUs' next owner may be running already. No clock that somebody can set is ever asked.
+GPUs' next owner may be running already. Clocks that can be set are never read.
 """
 
 import time

@@ -1,7 +1,7 @@
-"""Which number a GPU has. Given once, by UUID: leases, locks and running jobs go by it.
+"""The number of each GPU, given once by UUID; leases, locks and running jobs refer to it.
 
-What the driver lists differs from time to time: a GPU falls off the bus, or the topology cannot be
-read for once. Numbers that followed it would give one GPU to two jobs.
+The driver's list changes: a GPU falls off the bus, or the topology cannot be read once. Numbers
+that followed the list would give one GPU to two jobs.
 """
 
 import json
@@ -18,9 +18,9 @@ NEW = "a GPU that was not there when the numbers were given; it counts after a r
 
 
 def with_stable_numbers(first: Discovered, now: Discovered) -> Discovered:
-    """What is there now, with the numbers and the shape of the first time."""
+    """The GPUs that are there now, with the numbers and slots of the first time."""
     if not all(gpu.device for gpu in first.gpus):
-        return now  # pretended: their numbers are all they are
+        return now  # pretend GPUs have nothing but their numbers
     present = {gpu.device: gpu for gpu in now.gpus}
     gpus = tuple(
         replace(present[gpu.device], index=gpu.index)
@@ -34,7 +34,7 @@ def with_stable_numbers(first: Discovered, now: Discovered) -> Discovered:
 
 
 def write_numbers(path: Path, found: Discovered) -> None:
-    """Keep the numbers, durably and whole."""
+    """Store the numbers durably, as a whole file."""
     devices = [{"device": gpu.device, "model": gpu.model} for gpu in found.gpus]
     body = json.dumps({"machine": asdict(found.machine), "gpus": devices})
     fresh = path.with_suffix(".new")
@@ -46,7 +46,7 @@ def write_numbers(path: Path, found: Discovered) -> None:
 
 
 def read_numbers(path: Path) -> Discovered | None:
-    """The numbers that were kept, if any were.
+    """The stored numbers, if there are any.
 
     Raises:
         UnavailableError: They cannot be read, and guessing them is not safe.

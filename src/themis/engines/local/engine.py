@@ -1,6 +1,6 @@
 """The engine of one machine: each job a process of this machine under its own supervisor.
 
-    engine = await LocalEngine.open(state, Pretend("m0", slots=(2, 2)), Owners.trusting())
+    engine = await LocalEngine.open(state, PretendGpus("m0", slots=(2, 2)), Owners.trusting())
 
 Supervisors are in sessions of their own and outlive the engine. The engine writes leases into their
 folders and hears of changes through inotify and process descriptors; it also polls every two

@@ -4,9 +4,9 @@
     reader = LogReader(log, matcher("tensorflow"))
     reader.read()           # the samples since the last time
 
-All of it is the owner's to spoil, so nothing about it is believed: files are opened as the owner,
-only if they are plain files of the owner's, never through a link and never waiting; what is read at
-a time has a length, and what is no sample is skipped.
+The owner can put anything there, so the readers trust nothing: they open files as the owner, only
+plain files of the owner's, never through a link and never blocking; each read has a limit, and
+anything that is no sample is skipped.
 """
 
 from themis.engines.metrics.log_patterns import BUILT_IN, Matcher, matcher

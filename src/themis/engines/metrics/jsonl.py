@@ -5,9 +5,9 @@ Other keys with numbers are values by their names, as the loss is.
     reader = MetricsReader(path, uid=1001, gid=1001)
     reader.read()           # the samples since the last time
 
-The file is the owner's to do with as it likes, so nothing about it is believed: it is opened as the
+The owner can put anything into the file, so the reader trusts nothing: it is opened as the
 owner, only if it is a plain file of the owner's, never through a link and never waiting; lines and
-reads have a length. What is no sample is skipped.
+reads have a length. Lines that are no sample are skipped.
 """
 
 import json
@@ -39,7 +39,8 @@ class MetricSample:
 
     iteration: float
     loss: float | None
-    """None if it was not said. What is no finite number is told of the metric only, as `nan`."""
+    """None if it was not reported. Infinite or undefined values are kept of the metric only, as
+    `nan`."""
     time: float | None
     """Seconds on the job's clock."""
     others: tuple[tuple[str, float], ...] = ()
@@ -63,10 +64,10 @@ class SampleBatch:
     more: bool
     """Whether there are lines after it."""
     trouble: str = ""
-    """What could not be read, as `Reader.trouble` has it."""
+    """Why something could not be read, as in `Reader.trouble`."""
 
 
-# A job's lines are read for how far it is, and right afterwards for those who want to hear them.
+# A job's lines are read for its progress, and right afterwards for its agent.
 @lru_cache(maxsize=256)
 def parse_sample(line: bytes, metric: str = "loss") -> MetricSample | None:
     """The sample that a line tells, if it tells one.
@@ -163,7 +164,7 @@ class MetricsReader:
         return SampleBatch(samples, self._offset, self._behind, self.trouble)
 
     def read(self, most: int | None = None) -> tuple[MetricSample, ...]:
-        """New samples, oldest first, at most so many; none where there is no readable file."""
+        """New samples, oldest first, at most `most`; none without a readable file."""
         self._behind = False
         self._closed = ""
         try:

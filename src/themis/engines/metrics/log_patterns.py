@@ -3,7 +3,7 @@ r"""Patterns over lines of a job's log.
     matcher("tensorflow").match("INFO:tensorflow:loss = 1.23, step = 100 (0.5 sec)")
     matcher(r"batch (?P<it>\d+): error (?P<error>\S+)", metric="error")
 
-There are three with names, and people write their own. Theirs are matched by RE2 only, whose time
+Three have names, and users write their own. Those are matched by RE2 only, whose time
 is bounded by the length of a line, as that of Python's `re` is not; those here are written so that
 it is.
 """
@@ -43,7 +43,7 @@ class Matcher(Protocol):
     """Finds samples in lines, one after the other."""
 
     def match(self, line: str) -> MetricSample | None:
-        """What a line tells, if it tells something."""
+        """The sample in a line, if there is one."""
 
     def recall(self, lines: Sequence[str]) -> None:
         """Know what these lines told, which were matched before, and nothing else."""
@@ -67,7 +67,7 @@ class TensorFlow:
                 self.match(line)
 
     def match(self, line: str) -> MetricSample | None:
-        """What a line tells, if it tells something."""
+        """The sample in a line, if there is one."""
         if (rate := _RATE.search(line)) is not None:
             values = [("global_step/sec", parsed(rate[1]))]
             return sample(self._step, None, values, self._metric)
@@ -84,7 +84,7 @@ class TensorFlow:
 
 
 class HuggingFace:
-    """`{'loss': 0.5, 'learning_rate': 5e-05, 'step': 100}`: what a `Trainer` prints, with a step.
+    """`{'loss': 0.5, 'learning_rate': 5e-05, 'step': 100}`: the output of a `Trainer` with steps.
 
     It prints none by itself. `ThemisCallback` of `themis.integrations` reports without any of this.
     """
@@ -96,7 +96,7 @@ class HuggingFace:
         """There is nothing to know."""
 
     def match(self, line: str) -> MetricSample | None:
-        """What a line tells, if it tells something."""
+        """The sample in a line, if there is one."""
         start = line.find("{")
         if start < 0:
             return None
@@ -114,7 +114,7 @@ class Generic:
         """There is nothing to know."""
 
     def match(self, line: str) -> MetricSample | None:
-        """What a line tells, if it tells something."""
+        """The sample in a line, if there is one."""
         counted = _COUNTED.search(line)
         if counted is None:
             return None
@@ -142,7 +142,7 @@ class Several:
             each.recall(lines)
 
     def match(self, line: str) -> MetricSample | None:
-        """What a line tells, if it tells something."""
+        """The sample in a line, if there is one."""
         for each in self._matchers:
             if (found := each.match(line)) is not None:
                 return found
@@ -150,7 +150,7 @@ class Several:
 
 
 class Written:
-    """A pattern that somebody wrote."""
+    """A user's own pattern."""
 
     def __init__(self, compiled: Any, metric: str) -> None:
         self._compiled = compiled
@@ -167,7 +167,7 @@ class Written:
         """There is nothing to know."""
 
     def match(self, line: str) -> MetricSample | None:
-        """What a line tells, if it tells something."""
+        """The sample in a line, if there is one."""
         match = self._compiled.search(line)
         if match is None:
             return None
@@ -204,14 +204,14 @@ def matcher(pattern: str = "", metric: str = "loss") -> Matcher:
 def is_able() -> bool:
     """Whether patterns that people write can be read here: google-re2 is installed."""
     try:
-        import re2  # noqa: F401, PLC0415 - only those who write patterns need it
+        import re2  # noqa: F401, PLC0415 - only users' own patterns need it
     except ImportError:
         return False
     return True
 
 
 def group_of(metric: str) -> str:
-    """The group of a metric, whose name may have characters that a group's cannot."""
+    """The group of a metric; its name may have characters that a group name cannot."""
     return re.sub(r"\W", "_", metric, flags=re.ASCII)
 
 
@@ -220,7 +220,7 @@ def _compiled(pattern: str, metric: str) -> Any:
     if len(pattern) > MOST_PATTERN:
         raise ConfigError(key, f"{pattern[:40]}...", f"at most {MOST_PATTERN} characters")
     try:
-        import re2  # noqa: PLC0415 - only those who write patterns need it
+        import re2  # noqa: PLC0415 - only users' own patterns need it
     except ImportError:
         raise ConfigError(
             key,

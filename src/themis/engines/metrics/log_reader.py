@@ -67,7 +67,7 @@ class JobLogReader:
         return SampleBatch(samples, self._place, self._behind, self._trouble)
 
     def read(self, most: int | None = None) -> tuple[MetricSample, ...]:
-        """New samples, oldest first, at most so many; none where nothing can be read."""
+        """New samples, oldest first, at most `most`; none if the log cannot be read."""
         self._behind = False
         with opened(self._path, self._owner) as fd:
             if fd is None:
@@ -117,7 +117,7 @@ class JobLogReader:
         return b"", 0
 
     def _recall(self, seam: bytes, *, whole: bool) -> None:
-        """Show a matcher that has just been made what it would know."""
+        """Show a new matcher the lines that it would know."""
         self._fresh = False
         lines = _LINE_END.split(seam)[0 if whole else 1 : -1]
         self._matcher.recall([_plain(line) for line in lines])

@@ -22,10 +22,10 @@ class Reader(Protocol):
 
     @property
     def trouble(self) -> str:
-        """What was left out, for people to read; empty if nothing was."""
+        """What was left out, for people; empty if nothing was."""
 
     def read(self, most: int | None = None) -> tuple[MetricSample, ...]:
-        """New samples, oldest first, at most so many; none where nothing can be read."""
+        """New samples, oldest first, at most `most`; none if nothing can be read."""
 
     def stretch(self, since: int, most: int) -> SampleBatch:
         """Samples from a place on."""
@@ -54,14 +54,14 @@ def sample(
     values: Iterable[tuple[str, float | None]],
     metric: str,
 ) -> MetricSample | None:
-    """A sample of what was found, if it has an iteration.
+    """A sample of these values, if they have an iteration.
 
     Args:
         iteration: Which, as it was found.
         time: Seconds on the job's clock.
         values: By name; of one name the first counts, and too many or odd ones are left out.
         metric: The name that is never among those left out for being too many, or for being no
-            finite number: that is told as `nan`, for a job that has diverged must not do well.
+            finite number: reported as `nan`, because a diverged job must not rank well.
     """
     step = number(iteration)
     if step is None or step < 0:

@@ -1,13 +1,13 @@
-"""How far a job is, kept with its checkpoints: what it reported last, for those who forget.
+"""A job's progress, kept with its checkpoints: its last sample, for a service that lost it.
 
     keep_sample(folder, sample, account)        # when a start of it has ended
     recall_sample(folder, account)              # when another one ends well without a word
 
-A program that finds nothing left to do has nothing to report either. Whoever started it may not
-know that it is done: a service that was restored from a backup knows less than the checkpoint.
+A program that finds nothing left to do reports nothing. The service may not know that it is done: a
+service that was restored from a backup knows less than the checkpoint.
 
-The folder is the owner's, and so is what it says; no more is believed of it than of metrics. It is
-opened as the owner. All of it blocks, perhaps for ever: the storage may be a file server's.
+The owner can put anything into the folder, so it is trusted as little as metrics. It is opened as
+the owner. All functions block, perhaps for ever: the storage may be a file server's.
 """
 
 import json
@@ -22,16 +22,16 @@ from themis.engines.supervisor import libc
 NAME = ".themis-progress"
 """The file in a checkpoint folder: a line as jobs write them."""
 _TAIL = 1 << 16
-"""Bytes at the end of a job's file that are looked at for its last line."""
+"""Bytes at the end of a job's file that are searched for its last line."""
 
 
 def keep_sample(folder: str, sample: MetricSample, account: tuple[int, int] | None) -> None:
-    """Write down the last that a job reported; where that cannot be done it is left.
+    """Write down a job's last sample; errors are ignored.
 
     Args:
         folder: Its checkpoint folder.
-        sample: What it said.
-        account: Whom it runs as; None for this process's own user.
+        sample: The sample.
+        account: The account it runs as; None for this process's own user.
     """
     line = {"it": sample.iteration, **dict(sample.values)}
     path, fresh = os.path.join(folder, NAME), os.path.join(folder, f"{NAME}.new")
@@ -59,7 +59,7 @@ def keep_last(metrics: str, folder: str, account: tuple[int, int] | None, metric
 
 
 def recall_sample(folder: str, account: tuple[int, int] | None, metric: str) -> MetricSample | None:
-    """What was written down, without a time: it was not said now."""
+    """The sample that was written down, without a time: it is not new."""
     uid, gid = account or (None, None)
     samples = MetricsReader(os.path.join(folder, NAME), uid, gid, metric=metric).read(1)
     return replace(samples[-1], time=None) if samples else None

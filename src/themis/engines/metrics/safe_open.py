@@ -1,9 +1,9 @@
-"""Opening what belongs to a job's owner, who may put anything there.
+"""Opens files of a job's owner, who may have put anything there.
 
 with opened(path, owner) as fd:         # None unless it is a plain file of the owner's
     ...
 
-A file is opened as its owner, never through a link, and never waiting for somebody at the other end
+A file is opened as its owner, never through a link, and never blocking on the other end
 of a pipe. Below a folder that is given every step is one of these too, so that no link on the way
 leads elsewhere.
 """
@@ -23,7 +23,7 @@ _FOLDER = _FILE | os.O_DIRECTORY
 
 
 def owner_of(uid: int | None, gid: int | None) -> Owner | None:
-    """Whom to open files as; None for whoever this process is."""
+    """The user to open files as; None for this process's own."""
     return None if uid is None or gid is None else (uid, gid)
 
 
@@ -51,7 +51,7 @@ def opened_folder(path: str, below: str, owner: Owner | None) -> Iterator[int | 
     Args:
         path: A folder of a name that we chose.
         below: The way from there, which the owner chose: names with slashes, or nothing.
-        owner: Who must be able to go there.
+        owner: The user that must be able to go there.
     """
     fd = _open(path, _FOLDER, owner)
     try:

@@ -1,10 +1,10 @@
-r"""Where a job's samples are read from, as its owner said: its own lines, event files, its log.
+r"""Where a job's samples are read from: its own lines, event files, or its log.
 
     check_source(SourceSpec(kind="regex", pattern=r"step (?P<it>\d+) loss (?P<loss>\S+)"))
     reader = reader_for(task, log)      # blocking, so not for the event loop
 
-A source that cannot be is refused before anything is started. Of a job that runs already, taken
-over by a node that cannot read its source, nothing is read, and the job goes on.
+A source that no node can read is refused before the start. If a node takes over a running job whose
+source it cannot read, it reads nothing, and the job goes on.
 """
 
 import os
@@ -21,14 +21,14 @@ LONGEST_PATH = 1024
 
 
 def check_source(source: SourceSpec, *, elsewhere: bool = False) -> None:
-    """Let a source pass that can be read.
+    """Let a readable source pass.
 
     Args:
-        source: Which.
+        source: The source.
         elsewhere: It is read on another machine, which may have google-re2 where this has not.
 
     Raises:
-        ConfigError: It cannot be; says what is wrong with it.
+        ConfigError: It cannot be read; says why.
     """
     if source.kind not in KINDS:
         raise ConfigError("metric.source", source.kind[:40], ", ".join(KINDS))
@@ -50,7 +50,7 @@ def _is_known(pattern: str) -> bool:
 
 
 def reader_for(task: Task, log: str) -> Reader:
-    """What follows the samples of one start of a job, whose output is in `log`."""
+    """A reader for the samples of one start of a job, whose output is in `log`."""
     source, (uid, gid) = task.source, task.user or (None, None)
     try:
         match source.kind:
@@ -64,7 +64,7 @@ def reader_for(task: Task, log: str) -> Reader:
                     gid=gid,
                 )
             case "regex":
-                # The log is in a folder of ours, whoever owns the file itself.
+                # The log is in one of our folders, so it needs no care to open it.
                 return JobLogReader(log, matcher(source.pattern, source.name))
             case _:
                 return MetricsReader(task.metrics, uid, gid, metric=source.name)
@@ -93,7 +93,7 @@ class _Nothing:
 
 
 def storage_time(folder: str) -> float:
-    """What time it is for files in this folder, which may be on a server whose clock differs."""
+    """The time that files in this folder get now; a file server's clock may differ."""
     try:
         os.utime(folder, follow_symlinks=False)
         return os.stat(folder, follow_symlinks=False).st_mtime

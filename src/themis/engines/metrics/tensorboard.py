@@ -23,7 +23,7 @@ from themis.engines.metrics.tfevents import RecordsEnd, Step, parse_event, steps
 MOST_READ = 512 << 10
 """Bytes taken at a time; more than any record that is read."""
 MOST_NAMES, MOST_FILES = 10_000, 1000
-"""Names looked at in a folder, and event files among them."""
+"""Most names in a folder, and most event files among them."""
 MOST_OPENED = 64
 """Files looked into at a time."""
 
@@ -77,7 +77,7 @@ class TensorBoardReader:
 
     @property
     def trouble(self) -> str:
-        """What was left out last, for people to read."""
+        """What was left out last, for people."""
         return self._trouble
 
     @property
@@ -96,7 +96,7 @@ class TensorBoardReader:
         return SampleBatch(samples, self.place, self._behind, self._trouble)
 
     def read(self, most: int | None = None) -> tuple[MetricSample, ...]:
-        """New samples, oldest first, at most so many; none where nothing can be read."""
+        """New samples, oldest first, at most `most`; none if nothing can be read."""
         self._behind = False
         found: list[MetricSample] = []
         with opened_folder(self._path, self._below, self._owner) as folder:
@@ -109,7 +109,7 @@ class TensorBoardReader:
         return tuple(found)
 
     def _read_files(self, folder: int, found: list[MetricSample], most: int | None) -> None:
-        # The list comes first: who has a successor in it had been written to the end by then.
+        # Listed first: a file with a successor in the list was complete by then.
         files = [file for file in self._listed(folder) if file.key >= self._key]
         room = MOST_READ
         for count, file in enumerate(files, start=1):
@@ -138,7 +138,7 @@ class TensorBoardReader:
     def _read_file(
         self, folder: int, file: _File, room: int, found: list[MetricSample], most: int | None
     ) -> int:
-        """Read on in one file; what is left of the bytes that may be taken."""
+        """Read on in one file; returns the rest of the byte limit."""
         with opened(file.name, self._owner, folder) as fd:
             if fd is None:
                 return room

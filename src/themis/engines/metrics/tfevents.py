@@ -3,7 +3,7 @@
     for step in steps(data, ahead=len(data)):
         parse_event(step.record)        # iteration, wall time, scalars by tag
 
-The few fields that matter are read by hand: a node need not have TensorBoard, and what a job writes
+The few fields that matter are read by hand: a node need not have TensorBoard, and a job's files
 there is not believed to be well formed.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 MOST_RECORD = 128 << 10
-"""Scalars are tens of bytes; what is longer than this holds pictures or graphs."""
+"""Scalars are tens of bytes; longer records hold pictures or graphs."""
 MOST_FIELDS = 4096
 """Of one message: each costs about a microsecond."""
 
@@ -98,7 +98,7 @@ def steps(data: bytes, ahead: int) -> Iterator[Step | RecordsEnd]:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What an event says of scalars."""
+    """The scalars of an event."""
 
     step: int
     wall_time: float
@@ -158,7 +158,7 @@ def _tagged(message: bytes) -> tuple[str, float | None]:
 
 
 def _plugin(metadata: bytes) -> bytes:
-    """Whom a tensor is for; scalars are written for `scalars`, and may be for nobody."""
+    """The plugin that a tensor is for: `scalars`, or none."""
     for field, value in _fields(metadata):
         if field == 1 and isinstance(value, bytes):
             for inner, name in _fields(value):

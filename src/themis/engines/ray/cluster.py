@@ -34,7 +34,7 @@ from themis.errors import UnavailableError
 
 _LOG = logging.getLogger(__name__)
 _FRESH = 0.5
-"""Seconds for which what Ray said is as good as asked now."""
+"""How long an answer of Ray stays valid, in seconds."""
 _ACCELERATOR = "ray.io/accelerator-type"
 SEAT_LABEL = "themis-seat"
 """Of nodes that `raytune.seat` starts in a lease: their GPUs are those of another node."""
@@ -43,7 +43,7 @@ _WAITING, _PLACED = "PENDING", "CREATED"
 
 @dataclass(frozen=True, slots=True)
 class RaySettings:
-    """What Themis may use of the cluster, and how it asks for it."""
+    """The part of the cluster that Themis may use, and the options of its requests."""
 
     python: str = ""
     """The interpreter that has Ray; empty: this one."""
@@ -58,7 +58,7 @@ class RaySettings:
 
 @dataclass(frozen=True, slots=True)
 class RayNode:
-    """One machine, as Ray sees it. When it comes back, it is another."""
+    """One node of Ray. A machine that comes back is a new node."""
 
     id: str
     alive: bool
@@ -71,20 +71,20 @@ class RayNode:
 
 @dataclass(frozen=True, slots=True)
 class RayView:
-    """What Ray had at one moment."""
+    """The state of Ray at one moment."""
 
     nodes: Mapping[str, RayNode] = field(default_factory=dict)
-    """By the names that Themis has for them; of several with one name that which is alive."""
+    """By Themis's names; of several with one name the living one."""
     alive: frozenset[str] = frozenset()
-    """Their numbers."""
+    """Ids of living nodes."""
     groups: Mapping[str, tuple[str, str, int]] = field(default_factory=dict)
     """State, node and GPUs of each start."""
     actors: frozenset[str] = frozenset()
-    """Starts whose holder is there, or will be."""
+    """Starts whose actor exists, or will."""
     free: Mapping[str, float] = field(default_factory=dict)
 
     def place(self, name: str, node: str, *, launching: bool) -> LaunchStage | None:
-        """Where a start is that was launched on this node."""
+        """The stage of a start that was launched on this node."""
         state, where, _ = self.groups.get(name, ("", "", 0))
         node = where or node
         if node and node not in self.alive:
@@ -99,7 +99,7 @@ class RayView:
 
 
 class RayCluster:
-    """The machines with GPUs that Ray knows, as far as the settings let them in."""
+    """Ray's machines with GPUs that the settings allow."""
 
     def __init__(
         self,
@@ -113,15 +113,15 @@ class RayCluster:
         checkpoints: Path | None = None,
         now: Callable[[], float] = boottime.now,
     ) -> None:
-        """Bring the parts together; Ray is not asked yet.
+        """Check the interpreter; Ray is not queried yet.
 
         Args:
             folder: Where engines keep their files, on storage that all machines share.
             address: `auto` on a machine of the cluster, else ray://HOST:PORT.
-            settings: What may be used.
-            line: Speaks with Ray.
-            times: What engines wait for.
-            limits: Sizes and patience of engines.
+            settings: The part of the cluster to use.
+            line: The connection to Ray.
+            times: Intervals and timeouts of engines.
+            limits: Sizes and timeouts of engines.
             checkpoints: Where jobs that name no folder keep theirs.
             now: The clock of leases.
 
@@ -139,19 +139,19 @@ class RayCluster:
         self._seen = RayView()
         self._seen_at = -1e9
         self._asking = asyncio.Lock()
-        self._resting = MachineBackoff(now)
-        self._others = ForeignGpus("Ray")
+        self._backoff = MachineBackoff(now)
+        self._foreign = ForeignGpus("Ray")
         self._known: dict[str, RayNode] = {}
-        """Every machine that was ever seen, in the order of their names."""
+        """Every machine that was ever seen, by name."""
         self._names: dict[str, str] = {}
-        """Of nodes, by their numbers: a machine never gets another one because of a neighbour."""
+        """Names of nodes by id: a machine keeps its name whatever nodes join."""
         self._doubles: set[str] = set()
-        """Nodes that were told of, because their name is taken."""
+        """Nodes that were warned of, because their name is taken."""
 
     # Machines
 
     async def look(self) -> tuple[Sighting, ...]:
-        """All machines; one is unwell if Ray has it dead, or its supervisors are silent."""
+        """All machines, with the trouble of those that are dead or whose supervisors are silent."""
         seen = await self._ask()
         return tuple(
             Sighting(self.machine(name), self._trouble(seen, name)) for name in self._known
@@ -171,34 +171,34 @@ class RayCluster:
             checkpoints=self._checkpoints,
             now=self.now,
         )
-        self._resting.opened(machine, engine)
+        self._backoff.opened(machine, engine)
         return engine
 
     async def close(self) -> None:
-        """End the process that speaks with Ray; what runs there runs on."""
+        """End the driver process; jobs in Ray run on."""
         await self.line.close()
 
     def _trouble(self, seen: RayView, name: str) -> str:
         node = seen.nodes.get(name)
         if node is None or not node.alive:
-            self._resting.is_down(name)
-            return "Ray has it dead" + (f": {node.why[:200]}" if node and node.why else "")
-        if self._resting.rests(name):
-            return "its supervisors are silent, and Ray does not say why"
+            self._backoff.is_down(name)
+            return "Ray lists it as dead" + (f": {node.why[:200]}" if node and node.why else "")
+        if self._backoff.backs_off(name):
+            return "its supervisors are silent, and Ray gives no reason"
         return ""
 
     def machine(self, name: str) -> Machine:
-        """One machine as Themis knows machines: each GPU a slot, because nobody chooses them."""
+        """A machine in Themis's terms; each GPU is a slot, because Ray chooses them."""
         node = self._known[name]
         rack = themis_name(node.labels.get(self.settings.rack_label, "r0"))
         model = themis_name(node.labels.get(_ACCELERATOR, "gpu"))
         return Machine(name, rack, (1,) * node.gpus, model)
 
     def node(self, name: str) -> str:
-        """Ray's number of a machine.
+        """Ray's node id of a machine.
 
         Raises:
-            UnavailableError: It has none now.
+            UnavailableError: It has no living node.
         """
         node = self._seen.nodes.get(name)
         if node is None or not node.alive:
@@ -206,11 +206,11 @@ class RayCluster:
         return node.id
 
     def address(self, name: str) -> str:
-        """Where a machine is reached."""
+        """The address of a machine."""
         return self._known[name].address if name in self._known else name
 
     async def discover(self, name: str, busy: Collection[int]) -> Discovered:
-        """A machine with its GPUs, of which some may be others'."""
+        """A machine with its GPUs; other users of Ray may have some of them."""
         seen = await self._ask()
         if name not in self._known:
             raise UnavailableError(f"Ray has no machine {name} with GPUs")
@@ -218,21 +218,21 @@ class RayCluster:
         if node is not None and node.id in seen.free:
             used = machine.gpus - int(seen.free[node.id])
             ours = sum(gpus for _, where, gpus in seen.groups.values() if where == node.id)
-            troubles = self._others.troubles(name, used - ours)
+            troubles = self._foreign.troubles(name, used - ours)
         gpus = gpus_with_troubles(machine.gpus, machine.gpu_model, troubles, busy)
         return Discovered(machine, tuple(gpus))
 
     # Starts
 
     async def starts(self) -> RayView | None:
-        """What Ray has now; None: it does not answer."""
+        """The present state of Ray; None: it does not answer."""
         try:
             return await self._ask()
         except UnavailableError:
             return None
 
     def look_again(self) -> None:
-        """Something was changed: what Ray said is old."""
+        """Query Ray at the next call: the last answer is out of date."""
         self._seen_at = -1e9
 
     async def _ask(self) -> RayView:
@@ -261,17 +261,17 @@ class RayCluster:
         return RayView(named, alive, groups, frozenset(said["actors"]), said["free"])
 
     def _name(self, node: RayNode, hosts: list[str]) -> str:
-        """What a node is called that is new."""
+        """The name of a new node."""
         if label := node.labels.get(self.settings.machine_label):
             return themis_name(label)
         by_host, by_address = themis_name(node.host), themis_name(node.address)
         known = self._known.get(by_host)
         if known is not None and known.address == node.address:
-            return by_host  # It is back, whoever else has come with its name.
+            return by_host  # It is back, even if another node has come with its name.
         return by_host if hosts.count(node.host) == 1 else by_address
 
     def _chosen(self, name: str, one: RayNode, other: RayNode) -> RayNode:
-        """Which of two nodes with one name is the machine."""
+        """The node that is the machine, of two with one name."""
         if one.alive != other.alive:
             return one if one.alive else other
         known = self._known.get(name)
@@ -296,5 +296,5 @@ CAPABILITIES = Capabilities(
     engine="ray",
     chooses_indices=False,
     control="tree",
-    control_reasons=("what escapes its supervisor is the keeper's to end",),
+    control_reasons=("processes that escape the supervisor are ended by the subreaper",),
 )

@@ -1,15 +1,14 @@
-"""The process that speaks with Ray for the bridge: the only file that imports it.
+"""The driver process of the bridge: the only engine file that imports Ray.
 
     python driver.py ADDRESS < requests > answers
 
 A program of its own, run by the Python that has Ray, which need not be Themis's: Ray wants drivers
-with its very version, its calls block while its head is away, and it ends its process when that
+of exactly its version, its calls block while its head is away, and it ends its process when that
 takes long. Lines of JSON go in, `{"id": 1, "do": "look"}`, and out, `{"id": 1, "ok": ...}`. It ends
-when its input does. What it started runs on: groups and actors are detached, under the names of
-starts.
+when its input does. Groups and actors are detached and run on, under the names of starts.
 
-At `auto` it is a driver on a machine of the cluster. At `ray://HOST:PORT` it is a client of Ray's,
-whose every call would be a task; there an actor beside the head does the work of all of them.
+At `auto` it is a driver on a machine of the cluster. At `ray://HOST:PORT` it is a client of Ray,
+where every call is a task; an actor beside the head then does the work of all calls.
 """
 
 import contextlib
@@ -27,46 +26,46 @@ from typing import Any, BinaryIO
 NAMESPACE = "themis"
 PREFIX = "themis-"
 HEAD = "node:__internal_head__"
-"""A resource that only the machine of the head has."""
+"""A resource of the head's machine alone."""
 HOMELESS = "RESCHEDULING"
 """A group's state when its machine has died."""
 LAUNCHES = 64
-"""At a time: one that waits for room waits long."""
+"""At a time: a launch may wait long for room."""
 CALLS = 16
-"""Others at a time, which never wait for those."""
+"""Other calls at a time; they never wait for launches."""
 KILL_WAIT = 5.0
-"""Seconds for a holder to kill what it holds."""
-KEEPER_WAIT = 1.0
-"""Seconds for a keeper to end when it keeps nothing."""
-LAST_WORDS = 0.5
+"""Seconds for a holder to kill its job."""
+SUBREAPER_WAIT = 1.0
+"""Seconds for a subreaper without descendants to end."""
+ANSWER_WAIT = 0.5
 """Seconds for a holder's answers to get away before it ends."""
 
 
 class Holder:
-    """What runs in a placement group: it starts a keeper on the GPUs that Ray gave, and waits.
+    """The actor in a placement group: it starts a subreaper on the GPUs that Ray gave, and waits.
 
-    The keeper has the supervisor, and dies with this process, or is killed by Ray when that ends;
-    then the supervisor ends everything. What a supervisor leaves behind the keeper kills.
+    The subreaper starts the supervisor and dies with this process, or Ray kills it at the end of
+    it; then the supervisor ends the job. The subreaper kills what a supervisor leaves behind.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._told = False
+        self._killed = False
         self._child: subprocess.Popen[bytes] | None = None
 
     def run(self, argv: list[str], env: dict[str, str], errors: str) -> str:
-        """Until nothing of it is alive; then this process ends too. Returns why it never was."""
+        """Wait until none of it is alive, then end. Returns why it never started, if so."""
         why = ""
         try:
             child = self._start(argv, env, errors)
-        except Exception as error:  # whatever it is: somebody wants to know
+        except Exception as error:  # any error is reported to the engine
             why = f"{os.uname().nodename}: {type(error).__name__}: {error}"[:600]
         else:
             if child is not None:
                 child.wait()
-        # By itself, and not as Ray would have it: what has ended must not be waited for. But who
-        # asked waits to hear of it.
-        threading.Timer(LAST_WORDS, os._exit, [0]).start()
+        # Not by Ray's own way, which would wait for the child that has ended. The caller must get
+        # the answer first.
+        threading.Timer(ANSWER_WAIT, os._exit, [0]).start()
         return why
 
     def _start(
@@ -77,7 +76,7 @@ class Holder:
         gpus = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
         told = {"CUDA_VISIBLE_DEVICES": ",".join(gpus), "THEMIS_HOLDER": str(os.getpid())}
         with self._lock, open(errors, "ab") as out:
-            if not self._told:
+            if not self._killed:
                 self._child = subprocess.Popen(
                     argv,
                     stdin=subprocess.DEVNULL,
@@ -92,14 +91,14 @@ class Holder:
     def kill(self) -> bool:
         """Kill all that was started here, and see it dead."""
         with self._lock:
-            self._told = True
+            self._killed = True
             child = self._child
         empty = 0.0
         while child is not None and child.poll() is None:
-            # Not the keeper, to which orphans come: it ends when nothing is left below it.
+            # Not the subreaper, which adopts orphans: it ends when it has no descendants.
             found = _offspring(child.pid)
             empty = 0.0 if found else empty or time.monotonic()
-            if empty and time.monotonic() > empty + KEEPER_WAIT:
+            if empty and time.monotonic() > empty + SUBREAPER_WAIT:
                 found = [child.pid]
             for number in (signal.SIGSTOP, signal.SIGKILL):
                 for pid in found:
@@ -127,7 +126,7 @@ def _offspring(pid: int) -> list[int]:
 
 
 class RayCalls:
-    """All that is asked of Ray. Runs in a driver, or in an actor for a client."""
+    """All calls to Ray. Runs in a driver, or in an actor for a client."""
 
     def __init__(self) -> None:
         self._waiting: dict[Any, str] = {}
@@ -135,7 +134,7 @@ class RayCalls:
         self._lock = threading.Lock()
 
     def look(self) -> dict[str, Any]:
-        """Machines, starts and who is alive, in this order: what is there is seen later."""
+        """Starts, actors and machines, in this order, so that no living actor is missed."""
         import ray  # noqa: PLC0415 - see above
 
         table = ray.util.placement_group_table().values()
@@ -169,7 +168,7 @@ class RayCalls:
         errors: str,
         patience: float,
     ) -> str:
-        """A group on this machine, and a holder in it; returns why not, if there is no room."""
+        """Make a group on this machine with a holder in it; returns why not, if so."""
         import ray  # noqa: PLC0415 - see above
         from ray.util.scheduling_strategies import (  # noqa: PLC0415 - see above
             PlacementGroupSchedulingStrategy,
@@ -182,7 +181,7 @@ class RayCalls:
             lifetime="detached",
             bundle_label_selector=[{"ray.io/node-id": node}],
         )
-        # One that is infeasible stays pending, and nobody says so.
+        # An infeasible group stays pending, and Ray does not say so.
         if not group.wait(patience):
             ray.util.remove_placement_group(group)
             return "Ray has no room for it"
@@ -205,7 +204,7 @@ class RayCalls:
     def ended(self, limit: float) -> list[tuple[str, str | None]]:
         """Starts that have ended, as soon as there are any, and why they never ran.
 
-        Nothing: nobody knows, because the holder did not live to say so.
+        The reason is None if the holder died before it could report.
         """
         import ray  # noqa: PLC0415 - see above
 
@@ -221,17 +220,17 @@ class RayCalls:
         for item in ready:
             try:
                 why = str(ray.get(item))
-            except Exception:  # it died, and whoever it held may be alive
+            except Exception:  # it died, and its job may be alive
                 why = None
             with self._lock:
                 told.append((self._waiting.pop(item), why))
         return told
 
     def cancel(self, name: str, hard: bool) -> bool:
-        """Give back a start's group; True: nothing of it can be alive.
+        """Give back a start's group; True: no process of it can be alive.
 
-        Removing a group kills its holder and nothing else, so that is asked to kill first. Raises
-        if it does not say that it did: then it keeps what it holds, and its GPUs.
+        Removing a group kills its holder only, so the holder is asked to kill its job first. Raises
+        if it does not confirm that: then it keeps its job and its GPUs.
         """
         import ray  # noqa: PLC0415 - see above
 
@@ -249,10 +248,10 @@ class RayCalls:
 
 
 def _remove(number: str) -> None:
-    """Take back a group whose machine has died, by its number: another may have its name by now.
+    """Remove a group whose machine has died, by its id: another may have its name by now.
 
-    It is bound to that machine, which never comes back as the same: Ray would keep it for ever, and
-    a cluster that grows by itself would start machines for it.
+    It is bound to that node, which never comes back: Ray would keep it for ever, and an autoscaler
+    would start machines for it.
     """
     import ray  # noqa: PLC0415 - see above
     from ray.util.placement_group import PlacementGroup  # noqa: PLC0415 - see above
@@ -275,12 +274,12 @@ def _node(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def _free() -> dict[str, float]:
-    """GPUs that nobody has, by machine; empty where this version of Ray does not tell."""
+    """Free GPUs by machine; empty if this version of Ray does not tell."""
     try:
         from ray._private import state  # noqa: PLC0415 - Ray has no public way to ask
 
         found = state.available_resources_per_node()
-    except Exception:  # it is private: anything may become of it
+    except Exception:  # a private function may change in any way
         return {}
     return {node: float(resources.get("GPU", 0.0)) for node, resources in found.items()}
 
@@ -302,20 +301,20 @@ class Driver:
         if address.startswith("ray://"):
             ray.init(address, **given)
             office = ray.remote(RayCalls).options(
-                # And one that listens.
+                # and one for `listen`
                 num_cpus=0,
                 max_concurrency=LAUNCHES + CALLS + 1,
                 resources={HEAD: 0.001},
             )
             far = office.remote()
-            ray.get(far.ended.remote(0.0))  # It takes a while to be there.
+            ray.get(far.ended.remote(0.0))  # it takes a while to start
             return lambda what, **args: ray.get(getattr(far, what).remote(**args))
         ray.init(address, **given)
         near = RayCalls()
         return lambda what, **args: getattr(near, what)(**args)
 
     def serve(self) -> None:
-        """Until the input ends."""
+        """Serve until the input ends."""
         self.say({"ok": "ready"})
         threading.Thread(target=self.listen, daemon=True).start()
         for line in sys.stdin:
@@ -324,7 +323,7 @@ class Driver:
             pool.submit(self.answer, request)
 
     def answer(self, request: dict[str, Any]) -> None:
-        """Do what is asked."""
+        """Carry out a request."""
         number, what = request.pop("id"), request.pop("do")
         try:
             self.say({"id": number, "ok": self._call(what, **request)})
@@ -332,16 +331,16 @@ class Driver:
             self.say({"id": number, "error": f"{type(error).__name__}: {error}"[:600]})
 
     def listen(self) -> None:
-        """Tell of starts that have ended."""
+        """Report starts that have ended."""
         while True:
             try:
                 for name, why in self._call("ended", limit=2.0):
                     self.say({"ended": name, "why": why})
-            except Exception:  # who asks for something else hears why
+            except Exception:  # other calls report the error
                 time.sleep(1.0)
 
     def say(self, what: dict[str, Any]) -> None:
-        """One line."""
+        """Write one line."""
         with self._lock:
             self._out.write(json.dumps(what).encode() + b"\n")
             self._out.flush()
@@ -349,7 +348,7 @@ class Driver:
 
 def main() -> None:
     """Be the driver."""
-    # Whatever Ray prints is not for those who read our answers.
+    # Ray's own output must not mix with the answers.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:
@@ -358,7 +357,7 @@ def main() -> None:
         out.write(json.dumps({"error": f"{type(error).__name__}: {error}"[:600]}).encode())
         out.flush()
         os._exit(1)
-    # Ray's own tidying up may hang where its head is gone.
+    # Ray's own cleanup may hang when its head is gone.
     os._exit(0)
 
 

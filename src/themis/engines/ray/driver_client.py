@@ -1,4 +1,4 @@
-"""The line to Ray: calls of a process that speaks with it (`driver.py`), which comes and goes."""
+"""The connection to Ray: calls to a driver process (`driver.py`), which is restarted as needed."""
 
 import asyncio
 import contextlib
@@ -19,11 +19,11 @@ from themis.errors import ConfigError, UnavailableError
 _LOG = logging.getLogger(__name__)
 
 _PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LD_LIBRARY_PATH", "TMPDIR")
-"""What it is given of our environment, besides all that is Ray's."""
+"""Variables that the driver gets, besides RAY_*."""
 _READY = 120.0
-"""Seconds to connect: a client's takes a new process beside the head."""
+"""Seconds to connect: for a client Ray starts a process beside the head."""
 _PAUSE = 2.0
-"""Seconds between starts of one that fails."""
+"""Seconds between starts of a driver that fails."""
 _FAREWELL = 2.0
 """Seconds to end by itself."""
 _WANTED = "a Python that has Ray"
@@ -35,7 +35,7 @@ _LONGEST = 16 << 20
 
 
 class DriverConnection:
-    """Calls, one or many at a time."""
+    """Makes calls, also concurrently."""
 
     def __init__(
         self,
@@ -45,13 +45,13 @@ class DriverConnection:
         limit: float = 20.0,
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        """Nothing is started yet.
+        """Prepare; no process is started yet.
 
         Args:
             address: What Ray is told to connect to.
             python: The interpreter that has Ray; empty: this one.
             limit: Seconds for one call.
-            environ: Where the process's environment is taken from.
+            environ: The source of the process's environment.
         """
         self._env = _passed_on(os.environ if environ is None else environ)
         self._address = address
@@ -62,15 +62,15 @@ class DriverConnection:
         self._starting = asyncio.Lock()
         self._started = -_PAUSE
         self._why = "Ray cannot be reached"
-        """What the last start failed of."""
+        """Why the last start failed."""
         self._numbers = itertools.count(1)
         self._answers: dict[int, tuple[asyncio.subprocess.Process, asyncio.Future[Any]]] = {}
         self._ended: dict[str, Callable[[str | None], None]] = {}
         self._failed = 0
-        """Calls in a row that its process did not answer."""
+        """Unanswered calls in a row."""
 
     def check(self) -> None:
-        """Whether there is a Python to start.
+        """Let an existing interpreter pass.
 
         Raises:
             ConfigError: There is none.
@@ -79,22 +79,22 @@ class DriverConnection:
             raise ConfigError("ray.python", self._python, _WANTED)
 
     def when_ended(self, name: str, call: Callable[[str | None], None]) -> None:
-        """Have something called when the holder of this start has ended, if that is heard.
+        """Call `call` when the holder of this start has ended, if the driver hears of that.
 
-        It is told why the start never ran; "" if it did, and nothing of it is alive; None if the
-        holder did not live to say so.
+        Its argument is why the start never ran; "" if it ran and none of it is alive; None if the
+        holder died before it could report.
         """
         self._ended[name] = call
 
     def forget(self, name: str) -> None:
-        """Nobody waits for this start any longer."""
+        """Do not wait for this start any longer."""
         self._ended.pop(name, None)
 
     async def call(self, what: str, limit: float = 0.0, **args: object) -> Any:
-        """What Ray answers.
+        """Make a call; returns Ray's answer.
 
         Raises:
-            UnavailableError: It does not, or something went wrong there.
+            UnavailableError: It does not answer, or the call failed.
         """
         process = await self._open()
         number, answer = next(self._numbers), asyncio.get_running_loop().create_future()
@@ -106,7 +106,7 @@ class DriverConnection:
                 await process.stdin.drain()
                 found = await answer
         except UnavailableError as error:
-            # The line is well, unless it cannot even look: then it has lost its Ray.
+            # The driver works, unless even `look` fails: then it has lost its Ray.
             if what == "look":
                 await self._silent(process)
             raise UnavailableError(f"Ray, {what}: {error}") from None
@@ -121,15 +121,15 @@ class DriverConnection:
         return found
 
     async def _silent(self, process: asyncio.subprocess.Process) -> None:
-        """Count it, of this process only; it may have lost its Ray for good."""
+        """Count a call that this process did not answer; two in a row end it."""
         if process is not self._process:
             return
         self._failed += 1
         if self._failed > 1:
-            await self.close()  # The next call has a new one.
+            await self.close()  # the next call starts another
 
     async def close(self) -> None:
-        """Let go. What runs in Ray runs on."""
+        """End the driver. Jobs in Ray run on."""
         process, self._process = self._process, None
         if process is not None:
             await _end(process)
@@ -180,12 +180,12 @@ class DriverConnection:
             while line := await process.stdout.readline():
                 self._take(json.loads(line))
         except (ValueError, ConnectionError) as error:
-            _LOG.warning("Ray: what was said cannot be read: %s", error)
+            _LOG.warning("Ray: an answer cannot be read: %s", error)
         finally:
             for asked, answer in self._answers.values():
                 if asked is process and not answer.done():
                     answer.set_exception(ConnectionError("the way to Ray has ended"))
-            # Nobody reads what it says any more: it is of no use.
+            # without a reader it is of no use
             if process is self._process:
                 self._process = None
             await _end(process)
@@ -207,16 +207,16 @@ class DriverConnection:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Let a process end, or end it.
+    """Let a process end, or kill it.
 
-    Not killed at once: that looks first whether it has ended, and then asyncio does not learn how.
+    Not killed at once: `kill` polls the process first, and then asyncio misses its exit code.
     """
     assert process.stdin is not None
     process.stdin.close()
     try:
         async with asyncio.timeout(_FAREWELL):
             await process.wait()
-    except BaseException as error:  # nobody must be left, whoever is cancelled meanwhile
+    except BaseException as error:  # also on cancellation no process may be left
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         if not isinstance(error, TimeoutError):
@@ -233,11 +233,11 @@ def _passed_on(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def ray_version(python: str = "", limit: float = 60.0) -> str:
-    """The version of Ray that a Python has; no cluster is asked.
+    """The version of Ray that an interpreter has; no cluster is queried.
 
     Raises:
-        ConfigError: There is no such Python, or it has none.
-        UnavailableError: It took too long, which the first time it may.
+        ConfigError: There is no such interpreter, or it has no Ray.
+        UnavailableError: It took too long, as the first import may.
     """
     DriverConnection("auto", python).check()
     program = python or sys.executable

@@ -1,4 +1,4 @@
-"""The way to one machine of a Ray cluster."""
+"""Starts and ends supervisors on one machine of a Ray cluster."""
 
 import asyncio
 import contextlib
@@ -18,10 +18,10 @@ _LOG = logging.getLogger(__name__)
 
 
 class RayLauncher:
-    """Placement groups on one machine, and what holds supervisors in them.
+    """Placement groups on one machine, and the actors in them that hold supervisors.
 
-    Which node of Ray's a start is on is kept on disk: a machine that comes back is another node,
-    and what was lost with the former is not simply gone.
+    The node of each start is kept on disk: a machine that comes back is a new node, and starts that
+    were lost with the former one are not known to be dead.
     """
 
     gpu_variables = ("CUDA_VISIBLE_DEVICES",)
@@ -34,7 +34,7 @@ class RayLauncher:
         self._writing = asyncio.Lock()
         self._launching: set[str] = set()
         self._ended: dict[str, str] = {}
-        """Starts of which a holder said that nothing is alive, and why they never ran."""
+        """Starts that their holder reported as ended, and why they never ran."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -48,7 +48,7 @@ class RayLauncher:
     async def launch(
         self, name: str, argv: Sequence[str], gpus: int, errors: Path, changed: Callable[[], None]
     ) -> None:
-        """A group, and a holder in it."""
+        """Make a group, and a holder in it."""
         cluster, node = self._cluster, self._cluster.node(self._machine)
         settings = cluster.settings
         self._launching.add(name)
@@ -78,7 +78,7 @@ class RayLauncher:
             self._launching.discard(name)
 
     async def places(self) -> Mapping[str, LaunchStage] | None:
-        """Where all starts of this machine are."""
+        """The stage of each start of this machine."""
         seen = await self._cluster.starts()
         if seen is None:
             return None
@@ -90,15 +90,15 @@ class RayLauncher:
                 why = self._ended[name]
                 place = LaunchStage("empty", why, never=bool(why))
             elif node and LaunchStage.is_gone(place):
-                # Its supervisor sees that its holder is gone, and ends the job: not at once, and
-                # nobody has seen it.
-                place = LaunchStage("lost", "its end has not been seen")
+                # Its supervisor notices that the holder is gone and ends the job, but not at once
+                # and unseen.
+                place = LaunchStage("lost", "its end was not seen")
             if place is not None:
                 found[name] = place
         return found
 
     def _heard(self, name: str, why: str | None, changed: Callable[[], None]) -> None:
-        """A holder has ended; None: without a word."""
+        """A holder has ended; `why` is None if it did not report."""
         if why is not None:
             self._ended[name] = why
         if why:
@@ -107,7 +107,7 @@ class RayLauncher:
         changed()
 
     async def cancel(self, name: str, *, hard: bool) -> None:
-        """Remove the group of a start; `hard`: after its holder has killed what it holds."""
+        """Remove the group of a start; `hard`: after its holder has killed its job."""
         sure = await self._cluster.line.call("cancel", name=name, hard=hard)
         if sure or name in self._ended:
             self._cluster.line.forget(name)
@@ -127,11 +127,11 @@ class RayLauncher:
             raise UnavailableError(f"{self._file} cannot be written: {error}") from error
 
     def address(self, machine: str) -> str:
-        """The one that Ray has for it."""
+        """Ray's address of a machine."""
         return self._cluster.address(machine)
 
     def argv(self, task_file: Path) -> list[str]:
-        """A keeper, by the Python of this process: it is on storage that all machines see."""
+        """A subreaper, run by this Python, which is on storage that all machines see."""
         return command("themis.engines.supervisor.subreaper", str(task_file))
 
 

@@ -1,21 +1,21 @@
-"""The clocks of leases of other machines, as far as an engine has heard of them.
+"""How far the lease clocks of other machines are ahead of ours.
 
     clocks.learn(boot, theirs=page["clock"], ours=now())    # a reading that took a while to come
     clocks.there(boot, end, now())      # the end of a lease as a supervisor on that machine has it
 
-A reading is old when it comes, so it says that the other clock is a little less far ahead than it
-is: a lease written by it ends early, never late. The best of recent readings counts, and no old
-one, because two clocks do not run at quite the same speed.
+A reading is old when it arrives, so it shows the other clock a little less far ahead than it is: a
+lease written by it ends early, never late. The largest of recent readings counts; old ones do not,
+because two clocks do not run at exactly the same speed.
 """
 
 _WINDOW = 60.0
 """Seconds for which a reading counts at least; twice that at most."""
 _OLD = 600.0
-"""Seconds after which a machine that nobody heard of since has to say again what time it has."""
+"""Seconds after which the clock of a silent machine counts as unknown."""
 
 
 class _ClockOffset:
-    """How far one clock is ahead of ours: the best of two windows of readings."""
+    """How far one clock is ahead of ours: the largest reading of two windows."""
 
     def __init__(self, ahead: float, at: float) -> None:
         self.now, self.before = ahead, ahead
@@ -39,7 +39,7 @@ class ClockOffsets:
         """The boot of the machine that was heard last, if any was."""
 
     def learn(self, boot: str, theirs: float, ours: float) -> None:
-        """Take a reading: what a page says, and our clock after it was read."""
+        """Take a reading: the clock in a page, and ours after it was read."""
         self.last = boot
         if boot == self._own:
             return
@@ -50,18 +50,18 @@ class ClockOffsets:
             known.add(theirs - ours, ours)
 
     def knows(self, boot: str, at: float) -> bool:
-        """Whether times can be told to a machine, on our clock at `at`."""
+        """Whether a machine's clock is known at `at` on ours."""
         if boot == self._own:
             return True
         known = self._ahead.get(boot)
         return known is not None and at - known.heard < _OLD
 
     def there(self, boot: str, time: float) -> float:
-        """A time of ours as that machine has it, or a little earlier."""
+        """One of our times on that machine's clock, or a little earlier."""
         return time + self._difference(boot)
 
     def here(self, boot: str, time: float) -> float:
-        """A time of that machine as we have it, or a little later."""
+        """A time of that machine on our clock, or a little later."""
         return time - self._difference(boot)
 
     def _difference(self, boot: str) -> float:

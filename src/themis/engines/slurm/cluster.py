@@ -47,7 +47,7 @@ from themis.errors import RefusedError, UnavailableError
 _LOG = logging.getLogger(__name__)
 
 _FRESH = 0.5
-"""Seconds for which what Slurm said is as good as asked now."""
+"""How long an answer of Slurm stays valid, in seconds."""
 _GRANTED = re.compile(r"[Gg]ranted job allocation (\d+)")
 _WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "RESV_DEL_HOLD", "REQUEUE_HOLD", "SPECIAL_EXIT"}
 _PLACED = {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT"}
@@ -56,7 +56,7 @@ _LOST = {"NODE_FAIL", "BOOT_FAIL"}
 
 @dataclass(frozen=True, slots=True)
 class SlurmSettings:
-    """What Themis may use of the cluster, and how it asks for it."""
+    """The part of the cluster that Themis may use, and the options of its requests."""
 
     partition: str = ""
     nodes: str = ""
@@ -64,18 +64,18 @@ class SlurmSettings:
     qos: str = ""
     reservation: str = ""
     memory: str = ""
-    """Of each GPU's share."""
+    """For each GPU."""
     cpus: int = 1
     """For each GPU."""
     pending: float = 60.0
     """Seconds that Slurm may keep a start waiting."""
     patience: float = 30.0
-    """Seconds that one of its commands may take, or the end of a job that was called off."""
+    """Seconds for one command, and for a job that was called off to end."""
     silence: float = 15.0
-    """Seconds without a word of any supervisor after which a machine is not well."""
+    """Seconds after which a machine with only silent supervisors is unhealthy."""
 
     def options(self, gpus: int) -> list[str]:
-        """For `salloc`, with so many GPUs on one machine."""
+        """Options of `salloc` for a number of GPUs on one machine."""
         named = {
             "partition": self.partition,
             "account": self.account,
@@ -89,7 +89,7 @@ class SlurmSettings:
 
 
 class SlurmCluster:
-    """The machines with GPUs that Slurm knows, as far as the settings let them in."""
+    """Slurm's machines with GPUs that the settings allow."""
 
     def __init__(
         self,
@@ -102,14 +102,14 @@ class SlurmCluster:
         checkpoints: Path | None = None,
         now: Callable[[], float] = boottime.now,
     ) -> None:
-        """Bring the parts together; Slurm is not asked yet.
+        """Check the commands; Slurm is not queried yet.
 
         Args:
             folder: Where engines keep their files, on storage that all machines share.
-            settings: What may be used.
+            settings: The part of the cluster to use.
             commands: Slurm's.
-            times: What engines wait for.
-            limits: Sizes and patience of engines.
+            times: Intervals and timeouts of engines.
+            limits: Sizes and timeouts of engines.
             checkpoints: Where jobs that name no folder keep theirs.
             now: The clock of leases.
 
@@ -131,21 +131,21 @@ class SlurmCluster:
         self._now = now
         self._only = frozenset(expand(self.settings.nodes))
         self._nodes: dict[str, NodeFacts] = {}
-        """By the name that Themis has for it."""
+        """By Themis's name."""
         self._nodes_at = self._jobs_at = -1e9
         self._jobs: dict[str, JobFacts] = {}
         self._stepless: frozenset[str] = frozenset()
-        """Allocations in which nothing runs, by their names."""
-        self._told_none = False
+        """Allocations without a running step, by name."""
+        self._warned = False
         self._racks: dict[str, str] | None = None
         self._asking = asyncio.Lock()
-        self._others = ForeignGpus("Slurm")
-        self._resting = MachineBackoff(now)
+        self._foreign = ForeignGpus("Slurm")
+        self._backoff = MachineBackoff(now)
 
     # Machines
 
     async def look(self) -> tuple[Sighting, ...]:
-        """All machines; one is unwell if Slurm has it down, or its supervisors are silent."""
+        """All machines, with the trouble of those that are down or whose supervisors are silent."""
         nodes = await self.nodes()
         return tuple(Sighting(self.machine(name), self._trouble(name)) for name in nodes)
 
@@ -162,26 +162,26 @@ class SlurmCluster:
             checkpoints=self._checkpoints,
             now=self._now,
         )
-        self._resting.opened(machine, engine)
+        self._backoff.opened(machine, engine)
         return engine
 
     async def close(self) -> None:
-        """Nothing to let go of: what runs in Slurm runs on."""
+        """Nothing to release: jobs in Slurm run on."""
 
     def _trouble(self, name: str) -> str:
         facts = self._nodes[name]
         if facts.down:
-            self._resting.is_down(name)
+            self._backoff.is_down(name)
             return facts.down
-        if self._resting.rests(name):
-            return "its supervisors are silent, and Slurm does not say why"
+        if self._backoff.backs_off(name):
+            return "its supervisors are silent, and Slurm gives no reason"
         return ""
 
     async def nodes(self) -> dict[str, NodeFacts]:
-        """Machines with GPUs that may be used, by the names that Themis has for them.
+        """Usable machines with GPUs, by Themis's names.
 
         Raises:
-            UnavailableError: Slurm is away.
+            UnavailableError: Slurm does not answer.
         """
         async with self._asking:
             if self._now() - self._nodes_at > _FRESH:
@@ -192,16 +192,16 @@ class SlurmCluster:
                     themis_name(facts.name): facts for facts in found if self._takes(facts)
                 }
                 self._nodes_at = self._now()
-                self._tell_none()
+                self._warn_if_none()
             return self._nodes
 
-    def _tell_none(self) -> None:
-        """Say so if there is nothing to use, once: a name may be written wrongly."""
-        if not self._nodes and not self._told_none:
+    def _warn_if_none(self) -> None:
+        """Warn once if no machine can be used: a name may be misspelt."""
+        if not self._nodes and not self._warned:
             given = (("partition", self.settings.partition), ("nodes", self.settings.nodes))
             inside = "".join(f", {name} {value}" for name, value in given if value)
             _LOG.warning("Slurm has no machine with GPUs%s", inside)
-        self._told_none = not self._nodes
+        self._warned = not self._nodes
 
     def _takes(self, facts: NodeFacts) -> bool:
         settings = self.settings
@@ -227,7 +227,7 @@ class SlurmCluster:
             return {}
 
     def machine(self, name: str) -> Machine:
-        """One machine as Themis knows machines: each GPU a slot, because nobody chooses them."""
+        """A machine in Themis's terms; each GPU is a slot, because Slurm chooses them."""
         facts = self._nodes[name]
         rack = themis_name((self._racks or {}).get(facts.name, "r0"))
         return Machine(name, rack, (1,) * facts.gpus, themis_name(facts.model or "gpu"))
@@ -237,11 +237,11 @@ class SlurmCluster:
         return self._nodes[name].name
 
     def address(self, name: str) -> str:
-        """Where a machine is reached."""
+        """The network name of a machine."""
         return self._nodes[name].name if name in self._nodes else name
 
     async def discover(self, name: str, busy: Collection[int]) -> Discovered:
-        """A machine with its GPUs, of which some may be others'."""
+        """A machine with its GPUs; other users of Slurm may have some of them."""
         nodes = await self.nodes()
         if name not in nodes:
             raise UnavailableError(f"Slurm has no machine {name} with GPUs any more")
@@ -251,7 +251,7 @@ class SlurmCluster:
         else:
             ours = await self._ours_on(facts.name)
             others = facts.used - ours if ours is not None else 0
-            troubles = self._others.troubles(name, others)
+            troubles = self._foreign.troubles(name, others)
         return Discovered(
             machine, tuple(gpus_with_troubles(machine.gpus, facts.model, troubles, busy))
         )
@@ -266,7 +266,7 @@ class SlurmCluster:
     # Allocations
 
     async def jobs(self) -> Mapping[str, JobFacts] | None:
-        """Allocations of ours by name, those that are over for a while too; None: Slurm is away."""
+        """Our allocations by name, recently ended ones too; None: Slurm does not answer."""
         async with self._asking:
             if self._now() - self._jobs_at > _FRESH:
                 user = f"--user={self.commands.user}"
@@ -286,7 +286,7 @@ class SlurmCluster:
             return self._jobs
 
     async def places(self, launching: Collection[str]) -> Mapping[str, LaunchStage] | None:
-        """Where starts are. One without a step is empty, unless it is about to get one."""
+        """The stage of each start. One without a step is empty, unless it is being launched."""
         jobs = await self.jobs()
         if jobs is None:
             return None
@@ -303,14 +303,14 @@ class SlurmCluster:
 
 
 def granted(text: str) -> str:
-    """The number of the allocation that `salloc` says it got.
+    """The number of the allocation, from the output of `salloc`.
 
     Raises:
-        UnavailableError: It does not say.
+        UnavailableError: The output has none.
     """
     found = _GRANTED.search(text)
     if found is None:
-        raise UnavailableError(f"salloc did not say what it got: {text[-200:]}")
+        raise UnavailableError(f"salloc named no allocation: {text[-200:]}")
     return found[1]
 
 
@@ -318,5 +318,5 @@ CAPABILITIES = Capabilities(
     engine="slurm",
     chooses_indices=False,
     control="tree",
-    control_reasons=("what escapes it is Slurm's own tracking of processes to end",),
+    control_reasons=("processes that escape it are ended by Slurm's own tracking",),
 )

@@ -1,4 +1,4 @@
-"""Slurm's commands as calls: each with a time limit, and an error of its own when Slurm is away."""
+"""Slurm's commands as calls, each with a timeout; `UnavailableError` when Slurm is away."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ from themis.errors import ConfigError, RefusedError, UnavailableError
 
 NEEDED = ("salloc", "srun", "squeue", "scancel", "scontrol", "sinfo")
 _PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LD_LIBRARY_PATH", "SLURM_CONF", "TMPDIR")
-"""What Slurm's commands are given of our environment; supervisors inherit it from `srun`."""
+"""Variables that Slurm's commands get; supervisors inherit them from `srun`."""
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 _AWAY = (
     "unable to contact slurm",
@@ -33,7 +33,7 @@ _AWAY = (
 
 
 class Commands:
-    """Runs them, as the user of this process."""
+    """Runs Slurm's commands as the user of this process."""
 
     def __init__(self, environ: Mapping[str, str] | None = None, limit: float = 30.0) -> None:
         given = os.environ if environ is None else environ
@@ -42,10 +42,10 @@ class Commands:
         self.user = pwd.getpwuid(os.geteuid()).pw_name
 
     def check(self) -> None:
-        """Whether all of them are there.
+        """Let this machine pass if it has all commands.
 
         Raises:
-            ConfigError: Some are not.
+            ConfigError: Some are missing.
         """
         path = self._env.get("PATH")
         missing = [name for name in NEEDED if shutil.which(name, path=path) is None]
@@ -55,11 +55,11 @@ class Commands:
             raise ConfigError("engine", given, "Slurm's commands on the PATH of the service")
 
     async def ping(self) -> str:
-        """What Slurm says of its controllers, in one line.
+        """Slurm's report on its controllers, in one line.
 
         Raises:
             UnavailableError: None of them is up.
-            RefusedError: It cannot be asked.
+            RefusedError: The command failed.
         """
         text, _ = await self.run("scontrol", "ping")
         lines = [line.strip() for line in text.split("\n") if line.strip()]
@@ -69,10 +69,10 @@ class Commands:
         return said[:300]
 
     async def run(self, *argv: str, limit: float = 0.0) -> tuple[str, str]:
-        """What a command printed, and what it complained of.
+        """The stdout and stderr of a command.
 
         Raises:
-            UnavailableError: Slurm is away, or the command took too long.
+            UnavailableError: Slurm is away, or the command timed out.
             RefusedError: It failed for another reason.
         """
         process = await asyncio.create_subprocess_exec(
@@ -92,7 +92,7 @@ class Commands:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     process.terminate()
-                    # salloc gives back what it asked for, when it is asked to go.
+                    # On SIGTERM salloc gives back its allocation.
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(2.0):
                             await process.wait()
@@ -107,7 +107,7 @@ class Commands:
         return text, complaint
 
     def spawn(self, argv: Sequence[str], errors: Path) -> int:
-        """Start a command that outlives us, with what it says in a file; returns its process id."""
+        """Start a command that outlives us, with its stderr in a file; returns its process id."""
         program = shutil.which(argv[0], path=self._env.get("PATH")) or argv[0]
         return os.posix_spawn(
             program,

@@ -1,4 +1,4 @@
-"""The way to one machine of a Slurm cluster."""
+"""Starts and ends supervisors on one machine of a Slurm cluster."""
 
 import asyncio
 import contextlib
@@ -20,14 +20,14 @@ _LOG = logging.getLogger(__name__)
 class SlurmLauncher:
     """Allocations and steps on one machine."""
 
-    # The first two have the GPUs' own numbers also where jobs see only theirs, numbered from 0.
+    # The first two have the GPUs' own numbers even where jobs see theirs numbered from 0.
     gpu_variables = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES")
 
     def __init__(self, cluster: SlurmCluster, machine: str) -> None:
         self._cluster = cluster
         self._machine = machine
         self._launching: set[str] = set()
-        """Starts whose step may not be there yet, or whose `srun` is our child."""
+        """Starts whose step may not exist yet, or whose `srun` is our child."""
         self._numbers: dict[str, str] = {}
 
     @property
@@ -65,7 +65,7 @@ class SlurmLauncher:
         self._watch(pid, name, changed)
 
     def _watch(self, pid: int, name: str, changed: Callable[[], None]) -> None:
-        """Hear of the end of a step by that of its `srun`."""
+        """Notice the end of a step when its `srun` ends."""
         loop = asyncio.get_running_loop()
         handle = os.pidfd_open(pid)
 
@@ -80,24 +80,24 @@ class SlurmLauncher:
         loop.add_reader(handle, ended)
 
     async def places(self) -> Mapping[str, LaunchStage] | None:
-        """Where all starts are."""
+        """The stage of each start."""
         return await self._cluster.places(self._launching)
 
     async def cancel(self, name: str, *, hard: bool) -> None:
-        """End the allocation of a start; `hard`: its step at once, not when it has had its time."""
+        """End the allocation of a start; `hard`: kill its step first."""
         run, user = self._cluster.commands.run, f"--user={self._cluster.commands.user}"
         number = self._numbers.pop(name, "")
         which = [number] if number else [f"--name={name}", user]
         for words in ([["--signal=KILL"]] if hard else []) + [[]]:
             try:
                 await run("scancel", "--quiet", *words, *which)
-            except RefusedError as error:  # it is over already
+            except RefusedError as error:  # it has ended already
                 _LOG.debug("scancel: %s", error)
 
     def address(self, machine: str) -> str:
-        """Slurm's own name of it."""
+        """Slurm's name of a machine."""
         return self._cluster.address(machine)
 
     def argv(self, task_file: Path) -> list[str]:
-        """A supervisor, by the Python of this process: it is on storage that all machines see."""
+        """A supervisor, run by this Python, which is on storage that all machines see."""
         return command("themis.engines.supervisor.supervisor", str(task_file))

@@ -1,11 +1,11 @@
-"""What Slurm's commands print, of several versions, read with patience.
+"""Parsers for the output of Slurm's commands, of several versions.
 
     nodes_from_json(text)       # sinfo --json of 21.08 and 22.05, scontrol show nodes --json after
     nodes_from_text(text)       # scontrol show nodes --oneliner, of all
     racks_from(text)            # scontrol show topology
 
 States are a word, a word and flags, or a list; numbers are numbers or {"set": true, "number": 8};
-what a version does not have is left at its default. 22.05 was run; later ones are read from outputs
+fields that a version lacks keep their defaults. 22.05 was run; later versions are tested on outputs
 in their documented form (tests/engines/slurm).
 """
 
@@ -35,7 +35,7 @@ class NodeFacts:
     gpus: int
     model: str
     used: int
-    """GPUs that are allocated, by whoever."""
+    """GPUs that are allocated, ours included."""
     states: frozenset[str]
     """IDLE, MIXED+DRAIN and the like, one by one."""
     partitions: tuple[str, ...] = ()
@@ -43,26 +43,26 @@ class NodeFacts:
 
     @property
     def down(self) -> str:
-        """Why nothing can run there, if so."""
+        """Why no job can run there, if so."""
         return self._told(self.states & _DOWN)
 
     @property
     def closed(self) -> str:
-        """Why nothing new may begin there, if so."""
+        """Why no new job may start there, if so."""
         return self._told(self.states & _CLOSED)
 
     def _told(self, states: Collection[str]) -> str:
         if not states:
             return ""
-        words = f"Slurm has it {', '.join(sorted(states)).lower()}"
+        words = f"Slurm lists it as {', '.join(sorted(states)).lower()}"
         return f"{words}: {self.reason[:200]}" if self.reason else words
 
 
 def nodes_from_json(text: str) -> tuple[NodeFacts, ...]:
-    """All machines of a JSON output; none if it has none.
+    """All machines of a JSON output.
 
     Raises:
-        ValueError: It is no JSON, or nothing that we know.
+        ValueError: It is no JSON, or has no list of nodes.
     """
     body = json.loads(text)
     rows = body.get("nodes") if isinstance(body, dict) else None
@@ -116,7 +116,7 @@ def gpus_in(text: str) -> tuple[int, str]:
 
 
 def number_of(value: object, default: float = 0.0) -> float:
-    """A number, or what stands for one: {"set": true, "infinite": false, "number": 8}."""
+    """A number, plain or as {"set": true, "infinite": false, "number": 8}."""
     if isinstance(value, Mapping):
         if not value.get("set", True) or value.get("infinite"):
             return default
@@ -160,7 +160,7 @@ def racks_from(text: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """One allocation of ours."""
+    """One of our allocations."""
 
     name: str
     number: str
@@ -186,6 +186,6 @@ def jobs_from(text: str) -> tuple[JobFacts, ...]:
 
 
 def steps_from(text: str) -> frozenset[str]:
-    """Allocations that have a step of somebody's, from `squeue --steps --format %i`."""
+    """Allocations that have a step, from `squeue --steps --format %i`."""
     parts = [line.strip().partition(".") for line in text.splitlines()]
     return frozenset(number for number, _, step in parts if step.split("+")[0].isdigit())

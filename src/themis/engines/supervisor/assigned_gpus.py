@@ -1,4 +1,4 @@
-"""The GPUs that an engine's own scheduler chose for a process, as its environment tells.
+"""The GPUs that a cluster's scheduler chose for this process, from the environment.
 
 Imported by every supervisor: nothing but the standard library.
 """
@@ -10,19 +10,19 @@ from themis.engines.supervisor.gpu_locks import RefusedStartError
 
 _NAME = re.compile(r"[A-Za-z0-9-]{1,80}\Z")
 _HOW = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
-"""How programs are told which GPUs to use; what is set is passed on as it is: inside a container of
-devices a scheduler numbers them anew."""
+"""Variables that name a program's GPUs. They are passed on unchanged, because a scheduler may
+number devices anew inside a container."""
 
 
 def chosen_devices(variables: tuple[str, ...], count: int) -> list[str]:
-    """The names of the GPUs that were given to this process.
+    """The names of this process's GPUs.
 
     Args:
-        variables: Where they may stand; the first one that is set counts.
-        count: How many there must be.
+        variables: The variables to read; the first one that is set counts.
+        count: The number that there must be.
 
     Raises:
-        RefusedStartError: There are more or fewer, or one of them is no name.
+        RefusedStartError: There are more or fewer, or one is no valid name.
     """
     if not count:
         return []
@@ -38,7 +38,7 @@ def chosen_devices(variables: tuple[str, ...], count: int) -> list[str]:
 
 
 def passed_on(names: list[str]) -> dict[str, str]:
-    """What a job is told of its GPUs; an empty list hides all of them."""
+    """The variables for a job's GPUs; an empty list hides all of them."""
     if not names:
         return dict.fromkeys(("CUDA_VISIBLE_DEVICES",), "")
     told = {name: os.environ[name] for name in _HOW if os.environ.get(name)}

@@ -1,4 +1,4 @@
-"""Files that a job writes to, kept to a size.
+"""Files that a job writes to, limited in size.
 
     log = BoundedFile(path, limit=32 << 20, uid=1001, gid=1001)
     log.trim()              # from time to time
@@ -19,12 +19,12 @@ import os
 HEAD, OLD, CUT = ".head", ".old", ".cut"
 _HEAD_PART, _OLD_PART = 16, 4
 _CATCH_UP = 8
-"""Times that what came meanwhile is fetched, before a file that still grows is cut."""
+"""How often new output is copied before a file that still grows is cut."""
 _CHUNK = 1 << 20
 
 
 class BoundedFile:
-    """One file in a folder of ours, written by a job, emptied when it grows too long."""
+    """A file in one of our folders that a job writes to; emptied when it is too long."""
 
     def __init__(
         self, path: str, limit: int, uid: int = -1, gid: int = -1, *, keep: bool = True
@@ -33,7 +33,7 @@ class BoundedFile:
         self.path = path
         self.limit = limit
         self.keep = keep
-        # All later work goes through this descriptor: the job may do to the name what it likes.
+        # All later work uses this descriptor: the job may rename or replace the file.
         self._fd = os.open(path, flags, 0o600)
         os.fchown(self._fd, uid, gid)
         self._seen = 0
@@ -44,10 +44,10 @@ class BoundedFile:
         return os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
 
     def trim(self) -> bool:
-        """Cut the file if it is too long. True if it grows so fast that one should look again."""
+        """Cut the file if it is too long. True if it grows fast and needs another look soon."""
         try:
             return self._trim(os.fstat(self._fd).st_size)
-        except OSError:  # a disk that fails: the next look may do better
+        except OSError:  # a disk that fails; the next look tries again
             return False
 
     def _trim(self, size: int) -> bool:
@@ -56,7 +56,7 @@ class BoundedFile:
         if size <= self.limit:
             return fast
         if self.keep:
-            # What cannot be kept, on a full disk, is lost: emptying comes first.
+            # On a full disk this output is lost: emptying the file comes first.
             with contextlib.suppress(OSError):
                 self._keep_parts(size)
         before, self._cut = self._cut, self._cut + os.fstat(self._fd).st_size
@@ -67,7 +67,7 @@ class BoundedFile:
         return True
 
     def _note_cut(self, before: int) -> None:
-        """Say how much is cut off, before and after: who reads between tells by the length."""
+        """Record the number of dropped bytes before and after cutting; readers compare lengths."""
         if self.keep:
             with contextlib.suppress(OSError), open(self.path + CUT, "wb", opener=_private) as file:
                 file.write(b"%d %d %d" % (before, self._cut, self.limit))
@@ -77,7 +77,7 @@ class BoundedFile:
             self._copy(0, self.limit // _HEAD_PART, self.path + HEAD)
         part = self.limit // _OLD_PART
         self._copy(max(0, size - part), part, self.path + OLD)
-        # What came while that was written: often the last words of a job.
+        # Output that came meanwhile: often the last lines of a job.
         for _ in range(_CATCH_UP):
             more = os.fstat(self._fd).st_size - size
             if more <= 0:
@@ -102,18 +102,18 @@ def tail(path: str, count: int) -> bytes:
 
 
 class LogPiece:
-    """Part of a log."""
+    """A part of a log."""
 
     __slots__ = ("next", "offset", "size", "text")
 
     def __init__(self, offset: int, text: str, following: int, size: int) -> None:
         self.offset = offset
-        """Where it begins, in bytes of all that was ever printed."""
+        """Its offset in all output."""
         self.text = text
         self.next = following
-        """Where the next one begins."""
+        """The offset of the next piece."""
         self.size = size
-        """Of all that was printed so far."""
+        """Of all output so far."""
 
 
 def size_of(path: str) -> int:
@@ -122,7 +122,7 @@ def size_of(path: str) -> int:
 
 
 def piece_of(path: str, offset: int, most: int, *, final: bool = False) -> LogPiece:
-    """A piece of a log from an offset on; from a later one if what was there is gone.
+    """A piece of a log from an offset on; from a later one if those bytes were dropped.
 
     Args:
         path: Of the log; it may be cut at any time.
@@ -156,13 +156,13 @@ def _shape(path: str) -> tuple[int, int]:
             before, after, limit = map(int, file.read(100).split())
     except (FileNotFoundError, ValueError):
         return 0, length
-    # It is cut only when it is longer than its limit.
+    # A file is cut only when it is longer than its limit.
     cut = before if length > limit else after
     return cut, cut + length
 
 
 def _read(path: str, cut: int, size: int, offset: int, most: int) -> tuple[int, bytes]:
-    """Bytes from the first offset that is there, and which that is."""
+    """Bytes from the first kept offset on, and that offset."""
     if offset < cut:
         head = _part(path + HEAD, offset, most)
         if head:

@@ -1,4 +1,4 @@
-"""Groups of processes that the kernel keeps (cgroup version 2): nothing leaves them by forking.
+"""Control groups of the kernel (cgroup version 2): no process leaves one by forking.
 
 base = own_base()               # where this process may make groups, or None
 group = Group(f"{base}/themis-7")
@@ -11,7 +11,7 @@ import signal
 
 
 def own_base() -> str | None:
-    """The folder of this process's own group, under which it may be allowed to make others."""
+    """The folder of this process's group, if it may be able to make others below."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         mounts = file.read()
     with open("/proc/self/cgroup", encoding="utf-8", errors="surrogateescape") as file:
@@ -19,7 +19,7 @@ def own_base() -> str | None:
 
 
 def find_base(mounts: str, membership: str) -> str | None:
-    """The same from the text of /proc/self/mountinfo and /proc/self/cgroup.
+    """The same, from the text of /proc/self/mountinfo and /proc/self/cgroup.
 
     The file system's type decides, never the path: /sys/fs/cgroup is a tmpfs on some machines,
     with version 2 below `unified` and files that can be written to no effect.
@@ -62,15 +62,15 @@ class Cgroup:
         self.path = path
 
     def create(self) -> None:
-        """Make it. It must not be there yet: somebody else's would be killed with ours."""
+        """Make the group. It must not exist: another job's would be killed with ours."""
         os.mkdir(self.path, 0o700)
 
     def join(self) -> None:
-        """Put the calling process into it."""
+        """Move the calling process into the group."""
         self._write("cgroup.procs", "0")
 
     def kill(self) -> None:
-        """SIGKILL to all of it, groups below included."""
+        """SIGKILL to all its processes, those of groups below included."""
         try:
             self._write("cgroup.kill", "1")
         except OSError:  # before Linux 5.14
@@ -79,7 +79,7 @@ class Cgroup:
                     os.kill(pid, signal.SIGKILL)
 
     def members(self) -> list[int]:
-        """The processes in it and in groups below."""
+        """Its processes, and those of groups below."""
         found: list[int] = []
         for folder, _, _ in os.walk(self.path):
             with contextlib.suppress(OSError), open(f"{folder}/cgroup.procs", "rb") as file:
@@ -87,12 +87,12 @@ class Cgroup:
         return sorted(found)
 
     def is_empty(self) -> bool:
-        """Whether nothing in it is alive, or it is gone."""
+        """Whether no process in it is alive, or it is gone."""
         try:
             with open(f"{self.path}/cgroup.events", encoding="ascii") as file:
                 return "populated 0" in file.read()
         except FileNotFoundError:
-            # Gone. Or no group at all, in which case nobody said that it is empty.
+            # Gone; or no group at all, which does not count as empty.
             return not os.path.isdir(self.path)
 
     def remove(self) -> None:
@@ -102,7 +102,7 @@ class Cgroup:
                 os.rmdir(folder)
 
     def _write(self, name: str, text: str) -> None:
-        # Never created: in a folder that is not a group the file must not come into being.
+        # Without O_CREAT: in a folder that is no group the file must not appear.
         fd = os.open(f"{self.path}/{name}", os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.write(fd, text.encode("ascii"))

@@ -1,4 +1,4 @@
-"""Which way of holding processes works on this machine: tried on a victim that is seen to die.
+"""Finds the best control that works on this machine, by killing a victim.
 
     choice = choose()
     choice.name, choice.base, choice.reasons     # why the better ones were not taken
@@ -31,7 +31,7 @@ from themis.engines.supervisor.spawn import command
 _PATIENCE = 5.0
 _HANGS_AFTER = 30.0
 PREFIX = "themis-"
-"""How the names of our groups begin."""
+"""Prefix of our control groups."""
 
 
 class ChosenControl(NamedTuple):
@@ -66,7 +66,7 @@ def choose(wanted: str = "") -> ChosenControl:
 
 
 def _tried(name: str, base: str) -> str:
-    """What is wrong with a control, or nothing."""
+    """Why a control does not work; empty if it does."""
     group = f"{base}/{PREFIX}probe-{uuid.uuid4().hex}" if base else ""
     try:
         result = subprocess.run(
@@ -87,7 +87,7 @@ def _tried(name: str, base: str) -> str:
 
 
 def main(name: str, group: str) -> int:
-    """Kill a victim under this control, as a process of its own; 0 if it was seen to die."""
+    """Kill a victim under this control, in a process of its own; 0 if it was seen dead."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
     control = control_from(name, group)
     alive, hold = os.pipe()
@@ -118,12 +118,12 @@ def main(name: str, group: str) -> int:
         control.clear()
     if not died:
         sys.stdout.write("the victim was killed and did not die\n")
-        TreeControl().kill()  # nothing stays behind but an answer
+        TreeControl().kill()  # only the answer stays
     return 0 if died else 1
 
 
 def _next(fd: int) -> bytes | None:
-    """What comes through the pipe next; nothing at its end, None if it stays silent."""
+    """The next bytes of the pipe; empty at its end, None after a timeout."""
     return os.read(fd, 4096) if select.select([fd], [], [], _PATIENCE)[0] else None
 
 
@@ -134,13 +134,13 @@ def _victim(hold: int) -> None:
         os.setsid()
         if os.fork() == 0:
             os.write(hold, b"+")
-        signal.alarm(60)  # should nobody be able to kill it, it ends by itself
+        signal.alarm(60)  # it ends by itself if it cannot be killed
     while True:
         signal.pause()
 
 
 def sweep(base: str, prefix: str) -> None:
-    """Remove empty groups that supervisors could not, because they were killed."""
+    """Remove empty groups of supervisors that were killed."""
     with contextlib.suppress(OSError):
         for entry in sorted(os.listdir(base)):
             group = Cgroup(f"{base}/{entry}")

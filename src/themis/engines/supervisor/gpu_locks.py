@@ -1,7 +1,7 @@
-"""Per GPU of this machine: the highest token that ever started something on it, and who has it now.
+"""The fence of each GPU of a machine: a lock, and the highest token that ever started a job on it.
 
     fence = Fence(folder)
-    fence.take(["0", "1"], token=7)     # RefusedStartError: an older token, or somebody is there
+    fence.take(["0", "1"], token=7)     # RefusedStartError: an older token, or a GPU in use
     fence.release()
 
 The lock belongs to the supervisor's process, so it cannot outlive it and is not inherited. It is
@@ -14,26 +14,27 @@ import os
 from collections.abc import Callable
 
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
-"""A file system without locks. Tokens are compared there all the same."""
+"""Errors of file systems without locks; tokens are compared there too."""
 
 
 _NO_TOKEN = 2**52
-"""Nobody has given so many: those from the time of day (decision 0038) are below it until 2106."""
+"""Above all tokens ever given: those from the time of day (decision 0038) stay below it until
+2106."""
 
 
 class RefusedStartError(Exception):
-    """Why a job is not started."""
+    """The job must not start; the message says why."""
 
 
 class Fence:
-    """The GPUs that one supervisor holds."""
+    """Holds the GPUs of one supervisor."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._held: list[int] = []
 
     def take(self, gpus: list[str], token: int, tokens: tuple[int, ...] = ()) -> None:
-        """Hold these GPUs and remember their tokens, all or none.
+        """Lock these GPUs and store their tokens, all or none.
 
         Args:
             gpus: Which.
@@ -58,7 +59,7 @@ class Fence:
                 os.fsync(fd)
 
     def hold(self, names: list[str]) -> None:
-        """Hold these too, whatever tokens have been there.
+        """Lock these GPUs too, whatever their tokens.
 
         Raises:
             RefusedStartError: Another supervisor holds one.
@@ -77,13 +78,13 @@ class Fence:
         return fd
 
     def release(self) -> None:
-        """Let go, before the job's end is told: the next owner may start at once."""
+        """Release the locks, before the job's end is written: the next owner may start at once."""
         while self._held:
             os.close(self._held.pop())
 
 
 def highest_token(folder: str, gpu: str) -> int:
-    """The highest token that started something on this GPU; 0 before the first."""
+    """The highest token that started a job on this GPU; 0 before the first."""
     try:
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         fd = os.open(f"{folder}/{gpu}", flags)
@@ -96,10 +97,10 @@ def highest_token(folder: str, gpu: str) -> int:
 
 
 def highest_below(folder: str, unread: Callable[[OSError], None]) -> int:
-    """The highest token that any machine has seen whose engine keeps its files in this folder.
+    """The highest token of all machines whose engines keep their files in this folder.
 
-    What is no token that anybody could have given does not count, nor what cannot be read, of
-    which `unread` is told.
+    Impossible tokens do not count, and neither do files that cannot be read; `unread` gets the
+    errors of those.
     """
     found = 0
     for machine in _names(folder, unread):

@@ -1,4 +1,4 @@
-"""The environment that a job finds: the job contract of docs/guides/jobs.md."""
+"""The environment of a job: the job contract of docs/guides/jobs.md."""
 
 from collections.abc import Sequence
 
@@ -10,12 +10,12 @@ _PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 def job_environment(task: Task, devices: Sequence[str], account: Account | None) -> dict[str, str]:
-    """Everything in a job's environment. Nothing of the node's own is in it.
+    """The whole environment of a job; it inherits none of the node's.
 
     Args:
-        task: What is started, with the folders that its engine chose.
-        devices: The names CUDA has for the task's GPUs.
-        account: Whom it runs as, if not as the node's user.
+        task: The job, with the folders that its engine chose.
+        devices: CUDA's names of the task's GPUs.
+        account: The account it runs as, if not the node's user.
     """
     home = account.home if account else ""
     env = {"PATH": _PATH, "LANG": "C.UTF-8", "HOME": home or task.checkpoint_dir}
@@ -30,9 +30,9 @@ def job_environment(task: Task, devices: Sequence[str], account: Account | None)
         "THEMIS_METRICS": task.metrics,
         "THEMIS_CHECKPOINT_DIR": task.checkpoint_dir,
         "THEMIS_GPUS": numbers,
-        # No secret: larger than those of all leases before, so that storage can refuse old writers.
+        # No secrets. Each is larger than all before it, so that storage can refuse old writers.
         "THEMIS_LEASES": ",".join(map(str, tokens)),
-        # An empty one hides every GPU, which is what a job without any should see.
+        # An empty value hides every GPU from a job without any.
         "CUDA_VISIBLE_DEVICES": ",".join(devices) if any(devices) else numbers,
         "THEMIS_RANK": str(task.rank),
         "THEMIS_WORLD_SIZE": str(task.world),

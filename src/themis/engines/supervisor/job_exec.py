@@ -48,8 +48,9 @@ def become_job(task: Task, log: int, errors: int, parent: int | None) -> None:
             libc.die_with_parent(signal.SIGKILL)
             if os.getppid() != parent:
                 os._exit(OWN_FAULT)
-        # As the owner from here on: folders that an owner can write to are no place for root.
-        step = "metrics file"  # a node's folder that owners cannot pass through is not their fault
+        # From here on as the owner: root must not touch folders that an owner can write to.
+        # If owners cannot pass through the node's folder, the node is at fault.
+        step = "metrics file"
         os.stat(task.env["THEMIS_METRICS"])
         step, code = "checkpoint folder", NOT_STARTED
         os.makedirs(task.checkpoint_dir, 0o700, exist_ok=True)
@@ -59,15 +60,15 @@ def become_job(task: Task, log: int, errors: int, parent: int | None) -> None:
         os.execvpe(task.argv[0], task.argv, task.env)
     except FileNotFoundError as error:
         code = NOT_FOUND if code == NOT_STARTED else code
-        _tell(errors, code, step, error)
-    except Exception as error:  # nobody else is left in this process to catch it
-        _tell(errors, code, step, error)
+        _report(errors, code, step, error)
+    except Exception as error:  # no other code in this process would catch it
+        _report(errors, code, step, error)
 
 
 def expose_to_oom(path: str = "/proc/self/oom_score_adj") -> None:
-    """Be no better protected from a lack of memory than others, as a node and supervisor may be.
+    """Drop the protection from the OOM killer that node and supervisor may have.
 
-    A job that eats all memory must die of it, and not whatever else is on the machine.
+    A job that takes all memory must be killed, and not another process of the machine.
     """
     try:
         with open(path, "r+", encoding="ascii") as file:
@@ -75,7 +76,7 @@ def expose_to_oom(path: str = "/proc/self/oom_score_adj") -> None:
                 file.seek(0)
                 file.write("0")
     except (OSError, ValueError):
-        return  # No such file: nobody protects anything there.
+        return  # a kernel without the OOM killer's file
 
 
 def become_user(uid: int, gid: int, groups: list[int]) -> None:
@@ -96,6 +97,6 @@ def become_user(uid: int, gid: int, groups: list[int]) -> None:
     raise PermissionError("could become root again")
 
 
-def _tell(errors: int, code: int, step: str, error: Exception) -> None:
+def _report(errors: int, code: int, step: str, error: Exception) -> None:
     os.write(errors, f"{code} {step}: {error}".encode("utf-8", "backslashreplace")[:1000])
     os._exit(code)

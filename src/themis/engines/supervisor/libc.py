@@ -21,22 +21,22 @@ _libc.setfsgid.restype = ctypes.c_uint
 
 
 def unshare(flags: int) -> None:
-    """New namespaces for this process, or (process ids) for the children it will have."""
+    """Make new namespaces for this process, or (process ids) for its later children."""
     _check(_libc.unshare(ctypes.c_int(flags)), "unshare")
 
 
 def become_subreaper() -> None:
-    """Orphans among the descendants of this process become its children."""
+    """Make orphans among the descendants of this process its children."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(signal: int) -> None:
-    """The kernel sends this signal when the parent dies. Lost when the process changes its user."""
+    """Get this signal when the parent dies. The setting is lost when the user changes."""
     _prctl(_PR_SET_PDEATHSIG, signal)
 
 
 def forbid_new_privileges() -> None:
-    """No program that this process starts gains rights by a setuid bit or file capabilities."""
+    """Programs of this process gain no rights by a setuid bit or file capabilities."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 

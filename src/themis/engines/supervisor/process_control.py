@@ -3,7 +3,7 @@
     control = control_from("cgroup", group)
     control.launch(body, errors)    # `body` runs in the new process and ends in an exec
     control.terminate()             # SIGTERM to the job's first process
-    control.kill()                  # SIGKILL to all of them, as often as you like
+    control.kill()                  # SIGKILL to all of them; may be repeated
     control.is_empty(children=...)  # seen dead
 
 A job may fork twice, start a session and ignore SIGTERM: killing its process group misses such a
@@ -23,11 +23,11 @@ CGROUP, NAMESPACE, TREE = "cgroup", "namespace", "tree"
 CONTROLS = (CGROUP, NAMESPACE, TREE)
 """Best first."""
 RUN_VARIABLE = "THEMIS_RUN"
-"""Marks all processes of one start of a job; how a tree is found again without its supervisor."""
+"""Marks all processes of one start, so that a tree can be found without its supervisor."""
 
 
 class Control:
-    """How the processes of one job are held together. One launch each."""
+    """Holds the processes of one job together. Each control launches once."""
 
     name = ""
 
@@ -46,12 +46,12 @@ class Control:
         raise NotImplementedError
 
     def terminate(self) -> None:
-        """SIGTERM to the first process only: workers of a data loader must not be torn away."""
+        """SIGTERM to the first process only: a checkpoint may need its data loader workers."""
         if self.status is None:  # not reaped yet, so the id is still its own
             os.kill(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL to everything. Returns before it is dead."""
+        """SIGKILL to all processes. Returns before they are dead."""
         raise NotImplementedError
 
     def reaped(self, pid: int, status: int) -> None:
@@ -60,14 +60,14 @@ class Control:
             self.status = status
 
     def is_empty(self, *, children: bool) -> bool:
-        """Whether nothing of the job is alive; `children`: this process still has some."""
+        """Whether no process of the job is alive; `children`: whether this process has any."""
         raise NotImplementedError
 
     def clear(self) -> None:
-        """Remove what was made for the job, after it was seen empty."""
+        """Remove the control's own resources, after it was seen empty."""
 
     def described(self) -> dict[str, object]:
-        """What somebody else needs to kill the job if this process cannot."""
+        """What another process needs to kill the job if this one cannot."""
         started = processes.start_time(self.pid) if self.pid else None
         return {"control": self.name, "first": [self.pid, started or 0]}
 
@@ -88,7 +88,7 @@ class Control:
 
 
 class CgroupControl(Control):
-    """A group of the kernel's: joined before the job's program starts, killed as one."""
+    """A control group, which the job joins before its program starts; killed as a whole."""
 
     name = CGROUP
 
@@ -113,7 +113,7 @@ class CgroupControl(Control):
         self._kill_first()
 
     def is_empty(self, *, children: bool) -> bool:
-        """The kernel says so."""
+        """Whether the kernel lists no process in the group."""
         return self.status is not None and self.group.is_empty()
 
     def clear(self) -> None:
@@ -121,12 +121,12 @@ class CgroupControl(Control):
         self.group.remove()
 
     def described(self) -> dict[str, object]:
-        """With the group's folder."""
+        """The group's folder, and the first process."""
         return super().described() | {"group": self.group.path}
 
 
 class NamespaceControl(Control):
-    """Process ids of their own: when number one dies, the kernel kills all others and waits."""
+    """A PID namespace: when number one dies, the kernel kills all others and waits."""
 
     name = NAMESPACE
 
@@ -135,7 +135,7 @@ class NamespaceControl(Control):
         self._report = -1
 
     def launch(self, body: Callable[[], None], errors: int) -> None:
-        """Fork number one, which forks the job: SIGTERM means nothing to a number one."""
+        """Fork number one, which forks the job: the kernel ignores SIGTERM to number one."""
         _enter_namespace()
         parent = os.getpid()
         started = processes.start_time(parent) or 0
@@ -144,11 +144,11 @@ class NamespaceControl(Control):
         os.close(write)
 
     def kill(self) -> None:
-        """Number one takes everything along."""
+        """Kill number one; the kernel kills the others."""
         self._kill_first()
 
     def reaped(self, pid: int, status: int) -> None:
-        """Number one has told how the job ended, unless it was killed."""
+        """Number one exits with the job's status, unless it was killed."""
         if pid == self.pid:
             told = os.read(self._report, 16)
             os.close(self._report)
@@ -160,7 +160,7 @@ class NamespaceControl(Control):
 
 
 class TreeControl(Control):
-    """The last resort: orphans come back to us, and all below us are stopped and then killed."""
+    """The last resort: a subreaper that stops and kills all its descendants."""
 
     name = TREE
 
@@ -178,7 +178,7 @@ class TreeControl(Control):
         self._kill_first()
 
     def is_empty(self, *, children: bool) -> bool:
-        """Every chain of descendants starts at a child of ours: no children, no descendants."""
+        """Whether this process has no children: then it has no descendants either."""
         return not children
 
 
@@ -194,7 +194,7 @@ def control_from(name: str, group: str) -> Control:
 
 
 def kill_leftovers(group: str, first: tuple[int, int], run: str) -> bool:
-    """Kill what a dead supervisor left behind; True once nothing of it is seen alive.
+    """Kill the processes of a dead supervisor; True once none of them is seen alive.
 
     Args:
         group: The folder of the job's group; there may be none.
@@ -218,7 +218,7 @@ def kill_leftovers(group: str, first: tuple[int, int], run: str) -> bool:
 
 
 def _enter_namespace() -> None:
-    """The next child has number one. Without root this takes a user namespace too."""
+    """Make the next child number one; without root this takes a user namespace too."""
     if os.geteuid() == 0:
         libc.unshare(libc.CLONE_NEWPID)
         return
@@ -236,9 +236,9 @@ def _enter_namespace() -> None:
 def _be_number_one(body: Callable[[], None], report: int, parent: int, started: int) -> None:
     """Start the job, pass SIGTERM on to it, reap orphans, tell how it ended, and die."""
     libc.die_with_parent(signal.SIGKILL)
-    if not processes.is_alive(parent, started):  # it died before the line above
+    if not processes.is_alive(parent, started):  # the parent died before the line above
         return
-    # Programs look themselves up in /proc. Where it may not be mounted they see the machine's.
+    # Programs look themselves up in /proc; where mounting fails they see the machine's.
     with contextlib.suppress(OSError):
         libc.unshare(libc.CLONE_NEWNS)
         libc.mount_own_proc()
@@ -247,7 +247,7 @@ def _be_number_one(body: Callable[[], None], report: int, parent: int, started: 
         os.close(report)
         body()
         return
-    # Nothing of the supervisor's may stay open here: it waits for the end of one of its pipes.
+    # Close the supervisor's files: it waits until one of its pipes is closed.
     os.closerange(3, report)
     os.closerange(report + 1, 1 << 20)
     while True:

@@ -1,8 +1,10 @@
-"""Processes as the kernel shows them, identified by id **and** start time: ids are used again."""
+"""Processes in /proc, identified by id **and** start time, because ids are reused."""
 
+import contextlib
 import os
 import signal
 
+_KILL_EVERY = 0.01
 _STATE, _PARENT, _START = 0, 1, 19
 """Fields of /proc/PID/stat after the name."""
 
@@ -16,12 +18,12 @@ def start_time(pid: int) -> int | None:
 
 
 def is_alive(pid: int, started: int) -> bool:
-    """Whether that very process still runs."""
+    """Whether exactly this process still runs."""
     return pid > 0 and start_time(pid) == started
 
 
 def identity(value: object) -> tuple[int, int]:
-    """Process id and start time as a status page has them; zeros, which nobody is, if not."""
+    """Process id and start time from a status page; zeros, which no process has, if damaged."""
     match value:
         case [int(pid), int(started)]:
             return pid, started
@@ -30,14 +32,14 @@ def identity(value: object) -> tuple[int, int]:
 
 
 def handle_of(pid: int, started: int) -> int | None:
-    """A descriptor of that very process, or None if it is gone; close it."""
+    """A descriptor of exactly this process, or None if it is gone; to be closed."""
     if pid <= 0:
         return None
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
         return None
-    # Read after the handle was taken: now the id cannot change its meaning.
+    # Read after the handle was taken: now the id cannot be reused.
     fields = _stat(pid)
     if fields is not None and int(fields[_START]) == started:
         return handle
@@ -46,7 +48,7 @@ def handle_of(pid: int, started: int) -> int | None:
 
 
 def send(pid: int, started: int, number: int) -> bool:
-    """Signal that very process; False if it is gone."""
+    """Signal exactly this process; False if it is gone."""
     handle = handle_of(pid, started)
     if handle is None:
         return False
@@ -75,6 +77,23 @@ def descendants(of: int) -> list[int]:
     return found
 
 
+def kill_descendants() -> None:
+    """Kill all processes below this one, and reap them; orphans come to it if it is a subreaper."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
+    while True:
+        # Stopped first, so that they do not fork faster than they are found.
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in descendants(os.getpid()):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
+        try:
+            while os.waitpid(-1, os.WNOHANG) != (0, 0):
+                pass
+        except ChildProcessError:
+            return
+        signal.sigtimedwait((signal.SIGCHLD,), _KILL_EVERY)
+
+
 def marked(mark: str) -> list[int]:
     """Living processes with `NAME=value` in the environment they were started with."""
     wanted = mark.encode()
@@ -83,7 +102,7 @@ def marked(mark: str) -> list[int]:
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
                 entries = file.read().split(b"\0")
-        except OSError:  # gone, or not ours to look at
+        except OSError:  # gone, or not readable
             continue
         if wanted in entries and start_time(pid) is not None:
             found.append(pid)

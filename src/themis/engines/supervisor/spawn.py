@@ -1,10 +1,10 @@
-"""How Themis starts a small Python process of its own: quickly, and untouched by the environment.
+"""Starts small Python processes of Themis: quickly, and independent of the environment.
 
     command("themis.engines.supervisor.supervisor", task_file)
 
 Isolated (-I: no PYTHON* variables, no user site, no current folder), without `site` (-S), and with
-the folder that holds this package at the end of the path. That a checkout or an environment is
-found this way without being activated is why it is not simply `-m`.
+the folder that holds this package at the end of the path. Unlike `-m` this finds a checkout, or an
+environment that was not activated.
 """
 
 import os
@@ -20,7 +20,7 @@ _RUN = (
     "from importlib import import_module as i; sys.exit(i(sys.argv[2]).main(*sys.argv[3:]))"
 )
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
-"""All that it is given: a job of the same user could read what its supervisor was given."""
+"""Its whole environment: a job of the same user could read its supervisor's."""
 
 
 def command(module: str, *args: str, site: bool = False) -> list[str]:
@@ -30,9 +30,9 @@ def command(module: str, *args: str, site: bool = False) -> list[str]:
 
 
 def spawn(module: str, *args: str, errors: str) -> int:
-    """Start it in a session of its own, with what it says going to a file; returns its process id.
+    """Start it in a session of its own, with its stderr in a file; returns its process id.
 
-    Not by `subprocess`: that wants to wait for its children, and these outlive us.
+    Not by `subprocess`, which waits for its children: these outlive us.
     """
     line = command(module, *args)
     return os.posix_spawn(

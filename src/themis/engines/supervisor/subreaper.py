@@ -1,12 +1,12 @@
-"""The process between a scheduler's own one and a supervisor: `main(task_file)`.
+"""The process between a scheduler's own process and a supervisor: `main(task_file)`.
 
-    holder (Ray's actor) -> keeper -> supervisor -> job
+    holder (Ray's actor) -> subreaper -> supervisor -> job
 
-Ray kills the children of a process of its own that ends in order, and only those. Were a supervisor
-one of them, nobody would be left to end what its job started. So that child is this process: it
-dies with the holder, however that dies, and the supervisor sees that it is gone (`THEMIS_HOLDER`)
-and ends its job. What a supervisor leaves behind comes to this process, and is killed; then the
-last word is written in its place. Imports little, because every start pays for it.
+When a Ray actor ends in order, Ray kills its children and nothing below them. If a supervisor were
+such a child, its job would live on. So the child is this process: it dies with the holder, and the
+supervisor sees that it is gone (`THEMIS_HOLDER`) and ends its job. Processes that a supervisor
+leaves behind become children of this process, which kills them and writes the end of the start if
+the supervisor has not. Imports little, because every start pays for it.
 """
 
 import contextlib
@@ -17,50 +17,31 @@ from themis.engines.attempt.lease_timing import KILL, LOST, NEVER_RAN, RESUMABLE
 from themis.engines.attempt.record_file import read_page
 from themis.engines.host import boottime
 from themis.engines.supervisor import libc, processes, supervisor
-from themis.engines.supervisor.supervisor import EXITED, HOLDER_VARIABLE, LOOK_KILL, REFUSED_CODE
-
-_CHILD = (signal.SIGCHLD,)
+from themis.engines.supervisor.supervisor import EXITED, HOLDER_VARIABLE, REFUSED_CODE
 
 
 def main(path: str) -> int:
     """Run the task in this file in a child; returns the exit code of that."""
     holder = int(os.environ.get(HOLDER_VARIABLE, "0"))
     libc.die_with_parent(signal.SIGKILL)
-    if os.getppid() != holder:  # it died before the line above
+    if os.getppid() != holder:  # the holder died before the line above
         return REFUSED_CODE
     libc.become_subreaper()
-    keeper = os.getpid()
+    own = os.getpid()
     pid = os.fork()
     if pid == 0:
-        os.environ[HOLDER_VARIABLE] = str(keeper)
+        os.environ[HOLDER_VARIABLE] = str(own)
         return supervisor.main(path)
     while (ended := os.waitpid(-1, 0))[0] != pid:
         pass
-    _end_all()
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        _last_word(path, pid)
+    processes.kill_descendants()
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        _write_end(path, pid)
     return abs(os.waitstatus_to_exitcode(ended[1]))
 
 
-def _end_all() -> None:
-    """Kill all below us, and see it dead."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _CHILD)
-    while True:
-        # Stopped first, so that they do not fork faster than they are found.
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in processes.descendants(os.getpid()):
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, number)
-        try:
-            while os.waitpid(-1, os.WNOHANG) != (0, 0):
-                pass
-        except ChildProcessError:
-            return
-        signal.sigtimedwait(_CHILD, LOOK_KILL)
-
-
-def _last_word(path: str, pid: int) -> None:
-    """Say that it is over, unless its supervisor did, or was not the one that has the task."""
+def _write_end(path: str, pid: int) -> None:
+    """Write the end of the start, unless its supervisor did, or another supervisor has the task."""
     page = read_page(os.path.join(os.path.dirname(path), "status")) or {}
     if page.get("state") == EXITED or processes.identity(page.get("supervisor"))[0] != pid:
         return

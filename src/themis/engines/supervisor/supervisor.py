@@ -1,12 +1,12 @@
-"""The process that stands over one start of one job: `themis exec FILE`.
+"""The supervisor of one start of one job: `themis exec FILE`.
 
 It holds the lease (token, end, grace) on the clock of leases, asks the job for a checkpoint at
-end - grace and kills everything at the end by itself, whether or not its node is still there. The
-node writes what it wants into the page `lease` beside the task, and reads how things are from the
-page `status`; a SIGUSR1 only says "look now". Imports little, because every start pays for it.
+end - grace and kills all its processes at the end, whether or not its node is still there. The
+node writes the page `lease` beside the task and reads the page `status`; SIGUSR1 makes the
+supervisor read the lease now. Imports little, because every start waits for it.
 
-States: starting, running, stopping (a checkpoint was asked for), stuck (it could not be killed; we
-keep trying), exited.
+States: starting, running, stopping (a checkpoint was asked for), stuck (a process survived SIGKILL;
+the supervisor keeps trying), exited.
 """
 
 import contextlib
@@ -42,12 +42,12 @@ from themis.engines.task import JSONL, Task, read_task
 
 STARTING, RUNNING, STOPPING, STUCK, EXITED = "starting", "running", "stopping", "stuck", "exited"
 LOOK_FAST, LOOK_KILL, LOOK_STUCK = 0.02, 0.01, 0.25
-"""Seconds between looks: when the log grows fast, while killing, when that does not help."""
+"""Seconds between looks: when the log grows fast, while killing, and while stuck."""
 OVERTIME = 2.0
-"""Seconds behind the end of the lease at which the kernel kills a supervisor that hangs."""
+"""Seconds after the end of the lease when the kernel kills a supervisor that hangs."""
 REFUSED_CODE = 78
 HOLDER_VARIABLE = "THEMIS_HOLDER"
-"""The process that an engine's own scheduler knows: without it others may have the GPUs."""
+"""The process that a cluster's scheduler knows: when it ends, others may get the GPUs."""
 _SIGNALS = (
     signal.SIGCHLD,
     signal.SIGTERM,
@@ -60,7 +60,7 @@ _REASON = 600
 
 
 class Supervisor:
-    """One start of one job, from the first look at its lease to the last process seen dead."""
+    """Runs one start of one job, until its last process was seen dead."""
 
     def __init__(self, folder: str, task: Task) -> None:
         self.folder = folder
@@ -72,13 +72,13 @@ class Supervisor:
         self.files: list[BoundedFile] = []
         self.asked = False
         self.killed = ""
-        """Why, once it was killed."""
+        """The reason, once it was killed."""
         self.children = True
         self.armed = 0.0
-        """The end of the lease that the kernel knows of."""
+        """The end of the lease that the kernel's timer is set for."""
         self.beat_at = 0.0
         self.holder = int(os.environ.get(HOLDER_VARIABLE, "0"))
-        """The process that holds our GPUs, if our parent has to be one."""
+        """The process that holds our GPUs, which must stay our parent; 0: there is none."""
         pid, self.boot = os.getpid(), boottime.boot_id()
         self.page: dict[str, object] = {
             "job": task.job,
@@ -105,7 +105,7 @@ class Supervisor:
         return os.path.join(self.folder, name)
 
     def run(self) -> int:
-        """Do all of it; returns the exit code."""
+        """Run the job to its end; returns the exit code."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         self.tell()
         try:
@@ -118,14 +118,14 @@ class Supervisor:
         try:
             self.watch(control)
         except BaseException:
-            # Whatever is wrong with us: nothing may outlive the lease, and nobody else holds it.
+            # Even with a bug here nothing may outlive the lease, and only we hold it.
             self.killed = "its supervisor failed"
             self.finish_off(control)
             raise
         return self.conclude(control)
 
     def check(self) -> None:
-        """Refuse what must not start: a lease that is over, a stale token, a GPU in use."""
+        """Refuse a lease that has ended, a stale token, and a GPU in use."""
         task = self.task
         until = boottime.now() + task.lease_wait
         while (lease := self.read_lease()) is None and boottime.now() < until and self.is_held():
@@ -140,29 +140,29 @@ class Supervisor:
             chosen = chosen_devices(task.gpu_variables, len(numbers))
             self.page["gpus"] = chosen
             task.env |= {"THEMIS_GPUS": ",".join(chosen)} | passed_on(chosen)
-            # Tokens belong to the numbers in the ledger, which are not the GPUs' own here.
+            # Tokens belong to the ledger's numbers, which are not the GPUs' own here.
             self.fence.hold([f"device-{name}" for name in chosen])
         self.fence.take(numbers, task.token, task.tokens)
 
     def read_lease(self) -> LeaseTimer | None:
-        """What the node said last; None if that is damaged, or not on this machine's clock."""
+        """The lease in the page; None if that is damaged, or not on this machine's clock."""
         lease = LeaseTimer.from_page(read_page(self.path("lease")), self.task.token)
         if lease is None or lease.boot in {"", self.boot}:
             return lease
-        # Nobody has seen our clock yet, or not since this machine restarted. To go is to go.
+        # The engine does not know our clock, or not since this boot. Its wish to stop counts.
         stop = lease.stop if lease.stop != RUN else self.lease.stop
         if self.lease.end or stop == KILL:
             return LeaseTimer(self.lease.token, self.lease.end, self.lease.grace, stop)
         return None
 
     def start(self) -> Control:
-        """Make the job's files and fork; `listen` hears whether it became its program."""
+        """Make the job's files and fork; `listen` finds out whether the program runs."""
         task = self.task
         uid, gid = task.user or (-1, -1)
         log = BoundedFile(self.path("log"), task.log_limit, uid, gid)
         metrics = BoundedFile(task.metrics, task.metrics_limit, uid, gid, keep=False)
         self.files = [log, metrics]
-        # Only now the owner may do as it likes in there: no link was followed above.
+        # Handed to the owner only now, so that no link of the owner's was followed above.
         os.chown(os.path.dirname(task.metrics), uid, gid)
         control = control_from(task.control, task.group)
         parent = None if task.control == NAMESPACE else os.getpid()
@@ -176,9 +176,9 @@ class Supervisor:
         return control
 
     def listen(self) -> None:
-        """Hear of trouble on the way to the job's program. The pipe's end says that it runs.
+        """Read errors on the way to the job's program. The pipe closes when the program runs.
 
-        Never waited for: a folder on a file server that is gone must not hold up the lease.
+        Never blocks: a folder on a file server that is gone must not hold up the lease.
         """
         if self.errors < 0 or not select.select([self.errors], [], [], 0)[0]:
             return
@@ -190,7 +190,7 @@ class Supervisor:
             self.tell(RUNNING)
 
     def watch(self, control: Control) -> None:
-        """Until nothing of the job is alive."""
+        """Hold the lease until no process of the job is alive."""
         since = 0.0
         while True:
             self.listen()
@@ -198,7 +198,7 @@ class Supervisor:
             if control.status is None and not self.killed:
                 self.keep_lease(control)
             if self.killed or control.status is not None:
-                # The job is over when its first process is; what it left behind goes with it.
+                # The job ends with its first process; the others are killed.
                 since = since or boottime.now()
                 control.kill()
                 self.reap(control)
@@ -214,7 +214,7 @@ class Supervisor:
             self.sleep(control, wait(boottime.now(), self.lease, asked=self.asked, most=most))
 
     def finish_off(self, control: Control) -> None:
-        """Kill, and nothing else."""
+        """Kill all processes, and do nothing else."""
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         while not control.is_empty(children=self.children):
             control.kill()
@@ -222,7 +222,7 @@ class Supervisor:
             signal.sigtimedwait(_SIGNALS, LOOK_KILL)
 
     def keep_lease(self, control: Control) -> None:
-        """Look at the lease and do what is due."""
+        """Read the lease and do what is due."""
         self.arm()
         self.lease = self.read_lease() or self.lease
         now = boottime.now()
@@ -238,18 +238,18 @@ class Supervisor:
                 self.ask(control)
             case "kill":
                 self.killed = "its lease ended" if now >= self.lease.end else "its node said so"
-                signal.setitimer(signal.ITIMER_REAL, 0.0)  # We are here to do it.
+                signal.setitimer(signal.ITIMER_REAL, 0.0)  # we are alive to do it
             case _:
                 pass
 
     def is_held(self) -> bool:
-        """Whether the process that has to hold our GPUs still does."""
+        """Whether the process that holds our GPUs is still our parent."""
         return not self.holder or os.getppid() == self.holder
 
     def arm(self) -> None:
-        """Let the kernel kill us a little after the end, should we hang in a file system then.
+        """Let the kernel kill us a little after the end, in case we hang in a file system then.
 
-        What we started dies with us, or with what the engine holds us in.
+        The job dies with us, or with the scope that the engine runs us in.
         """
         if self.armed != self.lease.end:
             self.armed = self.lease.end
@@ -264,12 +264,12 @@ class Supervisor:
             self.tell(STOPPING)
 
     def sleep(self, control: Control, seconds: float) -> None:
-        """Until something happens, or so long. On waking up the clock of leases is asked again."""
+        """Wait for a signal, or for this time. After waking up the clock is read again."""
         if self.errors >= 0:
             select.select([self.errors], [], [], min(seconds, LOOK_KILL))
             seconds = 0.0
         info = signal.sigtimedwait(_SIGNALS, seconds)
-        # A batch system that wants its machine back: as at the end of the lease.
+        # A batch system wants its machine back: as at the end of the lease.
         if info is not None and info.si_signo in _LEAVE and not self.killed:
             self.ask(control)
 
@@ -282,7 +282,7 @@ class Supervisor:
             self.children = False
 
     def conclude(self, control: Control) -> int:
-        """Everything is dead: say how it ended."""
+        """All processes are dead: write the end."""
         status = control.status
         control.clear()
         self.listen()
@@ -291,26 +291,26 @@ class Supervisor:
             if int(number) == OWN_FAULT:
                 return self.end(NEVER_RAN, None, reason)
             return self.end(FAILED, int(number), reason)
-        if status is None:  # killed as number one, or adopted by nobody
+        if status is None:  # killed as number one, or reaped by another process
             return self.end(RESUMABLE if self.killed else LOST, None, self.killed)
         outcome, code = outcome_of(status, asked=self.asked, killed=bool(self.killed))
-        reason = f"killed: {self.killed}" if self.killed else _told(outcome, code, self.asked)
+        reason = f"killed: {self.killed}" if self.killed else _reason(outcome, code, self.asked)
         left = self.end(outcome, code, reason)
         self.keep_progress()
         return left
 
     def end(self, outcome: str, code: int | None, reason: str) -> int:
-        """The last word, after the next owner has been let in."""
+        """Write the end, after the GPUs were released for their next owner."""
         self.fence.release()
         self.page |= {"outcome": outcome, "code": code, "reason": reason, "ended": boottime.now()}
         self.tell(EXITED)
         return self.exit_code()
 
     def keep_progress(self) -> None:
-        """Write down how far the job is, for a start elsewhere that finds nothing left to do.
+        """Write down the job's progress, for a start elsewhere that finds nothing left to do.
 
-        Its node does so too, from any source, if it is there. After the last word, because a file
-        server that is down may never let us finish.
+        A node that is there does so too, from any source. Done after the end is written, because a
+        file server that is down may hang us here.
         """
         task = self.task
         if task.rank or not task.checkpoint_dir or task.source.kind != JSONL:
@@ -320,7 +320,7 @@ class Supervisor:
         keep_last(task.metrics, task.checkpoint_dir, task.user, task.source.name)
 
     def exit_code(self) -> int:
-        """For whoever started this process: the job's code, 75 where it may be resumed."""
+        """The job's exit code, or 75 if it may be resumed."""
         outcome, code = self.page["outcome"], self.page["code"]
         if outcome == FINISHED:
             return 0
@@ -331,7 +331,7 @@ class Supervisor:
         return code if code >= 0 else 128 - code
 
     def tell(self, state: str = STARTING) -> None:
-        """Write the status page. A disk that fails is no reason to let go of the lease."""
+        """Write the status page. A disk that fails must not end the supervision."""
         self.page["state"] = state
         self.page["clock"] = boottime.now()
         self.page["reason"] = str(self.page["reason"])[:_REASON]
@@ -339,7 +339,7 @@ class Supervisor:
             write_page(self.path("status"), self.page)
 
 
-def _told(outcome: str, code: int, asked: bool) -> str:
+def _reason(outcome: str, code: int, asked: bool) -> str:
     if outcome == FINISHED:
         return "exited with 0"
     end = f"died of signal {-code}" if code < 0 else f"exited with {code}"
@@ -358,7 +358,7 @@ def supervise(path: str, task: Task) -> int:
     supervisor = Supervisor(os.path.dirname(os.path.abspath(path)), task)
     os.chdir("/")
     os.umask(0o077)
-    # Whatever the parent left open is none of a job's business.
+    # A job must not inherit the parent's open files.
     os.closerange(3, 1 << 20)
     lock = os.open(supervisor.path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -367,8 +367,8 @@ def supervise(path: str, task: Task) -> int:
         sys.stderr.write(f"error: {supervisor.folder}: another supervisor has it\n")
         return REFUSED_CODE
     page = read_page(supervisor.path("status"))
-    # A node that came back before this process did has given the task up.
+    # A node that restarted before this process began has given the task up.
     if page is None or page.get("state") != STARTING:
-        sys.stderr.write(f"error: {supervisor.folder}: nobody waits for it any more\n")
+        sys.stderr.write(f"error: {supervisor.folder}: its node has given it up\n")
         return REFUSED_CODE
     return supervisor.run()

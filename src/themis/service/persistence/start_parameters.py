@@ -1,7 +1,13 @@
 """By which policy and settings each start of a service went on: what a replay must know.
 
+<<<<<<< HEAD
     parameters_row(rows, epoch, StartParameters("themis", {}, settings))
     parameters_of(saved.kept, store.url)    # by the epoch from which on they held
+=======
+    service.keep(parameters_row(service.kept, epoch, StartParameters("themis", {}, settings)))
+    parameters_of(saved.kept)       # {1: StartParameters(...)}, by the epoch from which on they
+    held
+>>>>>>> f8089ae (engines, demo: plain words, and one way to kill all descendants)
 
 A row is stored only where something changed, so that restarts leave nothing behind.
 """
