@@ -247,11 +247,11 @@ def test_a_wrong_header_is_told(path: Path, change: Any, reason: str) -> None:
     ("change", "reason"),
     [
         pytest.param(lambda d: d["event"].update(type="slept"), "of type 'slept'", id="type"),
-        pytest.param(lambda d: d["event"].update(at="x"), "AppEnded.at: 'x'", id="a wrong value"),
+        pytest.param(lambda d: d["event"].update(at="x"), "app-ended.at: 'x'", id="a wrong value"),
         pytest.param(lambda d: d.update(event=None), "null is not an object", id="no event"),
         pytest.param(lambda d: d.update(commands={}), "is not a list", id="no list"),
         pytest.param(lambda d: d["commands"].append(7), "7 is not an object", id="a number"),
-        pytest.param(lambda d: d["commands"][1].update(at=[]), "WakeMe.at", id="a wrong command"),
+        pytest.param(lambda d: d["commands"][1].update(at=[]), "wake-me.at", id="a wrong command"),
         pytest.param(lambda d: d.update(n=7), "event 7 where 2 was due", id="out of order"),
         pytest.param(lambda d: d.update(n=2.0), "event 2.0 where 2 was due", id="a float"),
         pytest.param(lambda d: d.update(extra=1), "neither an event nor the end", id="more"),

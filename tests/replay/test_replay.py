@@ -223,7 +223,7 @@ def test_a_changed_command_is_the_first_difference(log: Path, tmp_path: Path) ->
     assert difference.line == line
     assert result.events == line - 1
     assert not result.finished
-    assert f"command {place[0] + 1} (Assign): " in difference.text
+    assert f"command {place[0] + 1} (assign): " in difference.text
     assert "[0].end was " in difference.text
     assert difference.expected != difference.got
 
@@ -231,19 +231,19 @@ def test_a_changed_command_is_the_first_difference(log: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("edit", "text"),
     [
-        pytest.param(lambda c: c.pop(), "command 2 is WakeMe, there was none", id="one more"),
+        pytest.param(lambda c: c.pop(), "command 2 is wake-me, there was none", id="one more"),
         pytest.param(
-            lambda c: c.append(c[-1]), "command 3 was WakeMe, is missing", id="one missing"
+            lambda c: c.append(c[-1]), "command 3 was wake-me, is missing", id="one missing"
         ),
-        pytest.param(lambda c: c.reverse(), "command 1 was WakeMe, is Ask", id="another kind"),
+        pytest.param(lambda c: c.reverse(), "command 1 was wake-me, is ask", id="another kind"),
         pytest.param(
             lambda c: c[0]["offer"]["gpus"].pop(),
-            "command 1 (Ask): offer.gpus had 3 entries, has 4",
+            "command 1 (ask): offer.gpus had 3 entries, has 4",
             id="a longer list",
         ),
         pytest.param(
             lambda c: c[0].update(app="eve"),
-            "command 1 (Ask): app was 'eve', is 'ann'",
+            "command 1 (ask): app was 'eve', is 'ann'",
             id="a field",
         ),
     ],

@@ -59,10 +59,12 @@ def replay(
             markup=False,
         )
     else:
+        from themis.recording.tags import TAG_OF  # noqa: PLC0415 - late, so that --help is quick
+
         console().print(
             escape_line(
                 f"{where}:{difference.line}: first difference at "
-                f"{type(difference.event).__name__}: {difference.text}"
+                f"{TAG_OF[type(difference.event)]}: {difference.text}"
             ),
             markup=False,
             soft_wrap=True,

@@ -23,6 +23,7 @@ from themis.core.policies.registry import policy as policy_by_name
 from themis.errors import ConfigError, InvariantError, RefusedError
 from themis.recording.codec import command_from, dumps, loads
 from themis.recording.event_log import EventLogReader, LogHeader
+from themis.recording.tags import TAG_OF
 from themis.recording.yaml_documents import shown, told
 
 
@@ -200,14 +201,14 @@ def _compare(
 def _first_difference(expected: Sequence[Command], got: Sequence[Command]) -> str:
     for number, (old, new) in enumerate(zip(expected, got, strict=False), start=1):
         if type(old) is not type(new):
-            return f"command {number} was {type(old).__name__}, is {type(new).__name__}"
+            return f"command {number} was {TAG_OF[type(old)]}, is {TAG_OF[type(new)]}"
         if old != new:
             found = _differing(loads(dumps(old)), loads(dumps(new)), "")
-            return f"command {number} ({type(old).__name__}): {found}"
+            return f"command {number} ({TAG_OF[type(old)]}): {found}"
     number = min(len(expected), len(got))
     if len(expected) > number:
-        return f"command {number + 1} was {type(expected[number]).__name__}, is missing"
-    return f"command {number + 1} is {type(got[number]).__name__}, there was none"
+        return f"command {number + 1} was {TAG_OF[type(expected[number])]}, is missing"
+    return f"command {number + 1} is {TAG_OF[type(got[number])]}, there was none"
 
 
 def _differing(old: object, new: object, path: str) -> str:
