@@ -1,5 +1,7 @@
 """The routes of the service over HTTP, as its table of endpoints and of access have them."""
 
+from dataclasses import MISSING, fields
+
 from themis.security.permissions import TABLE, Access, Verb
 from themis.security.tokens import Role
 from themis.service.http.routes.table import ROUTES
@@ -43,7 +45,7 @@ def _row(item: Route) -> str:
 def _takes(item: Route) -> str:
     told = [f"`?{each.name}=`" for each in item.query]
     if item.body:
-        needed = item.body.get("required", ())
-        names = item.body["properties"]
-        told += [f"`{name}`" if name in needed else f"`{name}`?" for name in names]
+        keys = fields(item.body.kind)
+        told += [f"`{each.name}`" for each in keys if each.default is MISSING]
+        told += [f"`{each.name}`?" for each in keys if each.default is not MISSING]
     return ", ".join(told)

@@ -22,7 +22,7 @@ from themis.agent_host.own_tuner import (
     run_agent,
 )
 from themis.agent_host.session.session import AgentSession
-from themis.apps import Minder, parse_app, plan_app
+from themis.apps import AppFile, Minder, SweepPlan, parse_app, plan_app
 from themis.client import Client
 from themis.config.secret import Secret
 from themis.core.arbiter import events as ev
@@ -173,9 +173,13 @@ def at_the_door(folder: Path, work: Callable[[World], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(play(), 60.0))
 
 
+def planned(app: AppFile) -> SweepPlan:
+    return plan_app(app, AppId(app.name), OwnerId("ann"), seed=0)
+
+
 async def submitted(world: World, **more: Any) -> AppId:
     app = parse_app({**APP, "tuner": "own", **more})
-    return await world.service.submissions.submit_file(app, OwnerId("ann"), "key", 0)
+    return await world.service.submissions.submit_file(planned(app), "key")
 
 
 async def spoken_for(world: World, app: AppId, tuner: OwnTuner, desk: Desk | None = None) -> None:
@@ -220,7 +224,7 @@ def test_apps_with_a_tuner_of_their_own_get_no_agent_of_the_service(tmp_path: Pa
         await world.start()
         assert world.service.files.hosting() == set(), "it is remembered"
         other = parse_app(APP)
-        name = await world.service.submissions.submit_file(other, OwnerId("ann"), "other", 0)
+        name = await world.service.submissions.submit_file(planned(other), "other")
         listed = await world.service.files.hosted_by(OwnerId("ann"), 0)
         assert listed.apps == (name,)
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from themis.apps import AppFile, SweepPlan, parse_app, plan_app, whatif_cases
-from themis.apps.whatif_cases import CaseChanges, cases_of, delay_of, more_machines, wishes_from
+from themis.apps.whatif_cases import CaseChanges, cases_of, delay_of, more_machines
 from themis.core.model import AppId, Machine, OwnerId, Topology
 from themis.errors import ConfigError, RefusedError
 from themis.recording.forecast_questions import ForecastCase
@@ -106,12 +106,10 @@ def test_machines_of_a_list_get_names_that_are_free() -> None:
         more_machines(1, Topology(()))
 
 
-def test_wishes_in_plain_data_are_lists() -> None:
-    assert wishes_from({"gpus": [4], "at": [], "app": {}}) == CaseChanges(gpus=(4,))
-    assert wishes_from({"policy": ["fifo"]}).of_operators
-    assert not wishes_from({"stop": ["none"]}).of_operators
-    with pytest.raises(ConfigError, match="a list"):
-        wishes_from({"gpus": 4})
+def test_only_operators_may_change_policy_and_machines() -> None:
+    assert CaseChanges(policy=("fifo",)).of_operators
+    assert CaseChanges(add_machines=(2,)).of_operators
+    assert not CaseChanges(stop=("none",)).of_operators
 
 
 def test_a_delay_is_seconds_or_a_time_from_now() -> None:

@@ -6,7 +6,7 @@ plan.trials[3].params     # {"lr": 0.00213, "batch": 64}
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from themis.apps.app_file import AppFile, Method, Search, StopRule
 from themis.apps.program import check_holes
@@ -39,6 +39,8 @@ class PlannedTrial:
 class SweepPlan:
     """A sweep, laid out."""
 
+    app: AppFile
+    seed: int
     spec: AppSpec
     trials: tuple[PlannedTrial, ...]
     tuner: str
@@ -48,6 +50,10 @@ class SweepPlan:
     def estimated(self) -> bool:
         """Whether nobody said how long an iteration takes."""
         return self.spec.estimated
+
+    def named(self, name: AppId) -> "SweepPlan":
+        """The same sweep under another name."""
+        return replace(self, spec=replace(self.spec, id=name))
 
     @property
     def gpu_seconds(self) -> float:
@@ -95,7 +101,7 @@ def plan_app(app: AppFile, name: AppId, owner: OwnerId, seed: int) -> SweepPlan:
         estimated=not known,
     )
     laid = tuple(PlannedTrial(job.id, params) for job, params in zip(jobs, trials, strict=True))
-    return SweepPlan(spec, laid, _TUNERS[app.stop.method])
+    return SweepPlan(app, seed, spec, laid, _TUNERS[app.stop.method])
 
 
 _TUNERS = {

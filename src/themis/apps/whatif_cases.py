@@ -6,9 +6,11 @@
 The words are those of the flags, of the HTTP call and of the client's keyword arguments.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from themis.apps.app_file import AppFile, StopRule, parse_app, plain_app
 from themis.apps.plan import plan_app
@@ -18,62 +20,75 @@ from themis.core.policies.registry import POLICIES
 from themis.errors import ConfigError, unknown_name
 from themis.recording.codec import decode
 from themis.recording.forecast_questions import LONGEST_DELAY, MOST_CASES, ForecastCase
+from themis.recording.validation import KNOWN_KEYS, SHORT_TEXT, Checked, count, refused
 from themis.recording.written_values import seconds
 
 AS_WRITTEN = "as written"
 MOST_MACHINES = 1000
+MOST_GPUS = 100_000
 _STOP_KEYS = ("eta", "max_iterations")
+
+
+def _number_or(kind: type) -> Callable[[object], Any]:
+    def check(value: object) -> Any:
+        if isinstance(value, bool) or not isinstance(value, int | float | kind):
+            raise refused(value, "a number, or another form that the reference names")
+        return value
+
+    return check
+
+
+_FEW = Field(max_length=MOST_CASES - 1)
+_DELAY = Checked(_number_or(str), {"type": ["string", "number"]})
+_MACHINES = Checked(_number_or(list), {"type": ["integer", "array"]})
 
 
 @dataclass(frozen=True, slots=True)
 class CaseChanges:
-    """What is to be changed, each value for itself."""
+    """The changes to try, one case for each."""
 
-    gpus: tuple[int, ...] = ()
-    """GPUs that a job can use at most."""
-    stop: tuple[str, ...] = ()
-    """Another rule by which trials are stopped: `none`, or `halving,eta=3`."""
-    at: tuple[str | float, ...] = ()
+    __pydantic_config__ = KNOWN_KEYS
+
+    gpus: Annotated[tuple[Annotated[int, count(1, MOST_GPUS)], ...], _FEW] = ()
+    """The most GPUs that a job can use."""
+    stop: Annotated[tuple[Annotated[str, SHORT_TEXT], ...], _FEW] = ()
+    """Another rule that stops trials: `none`, or `halving,eta=3`."""
+    at: Annotated[tuple[Annotated[str | float, _DELAY], ...], _FEW] = ()
     """When it is submitted: seconds from now, or as +8h."""
-    policy: tuple[str, ...] = ()
-    add_machines: tuple[int | Sequence[Mapping[str, Any]], ...] = ()
+    policy: Annotated[tuple[Annotated[str, SHORT_TEXT], ...], _FEW] = ()
+    add_machines: Annotated[
+        tuple[Annotated[int | Sequence[Mapping[str, Any]], _MACHINES], ...], _FEW
+    ] = ()
     """More machines like the most common one, or these."""
 
     @property
     def count(self) -> int:
-        """How many things are changed, each for itself."""
-        return sum(len(getattr(self, each.name)) for each in fields(self))
+        """How many cases there are beside the app as written."""
+        return sum(len(getattr(self, each.name)) for each in fields(CaseChanges))
 
     @property
     def of_operators(self) -> bool:
-        """Whether something is changed that is the operators' to change."""
+        """Whether it needs an operator."""
         return bool(self.policy or self.add_machines)
 
 
-def wishes_from(data: Mapping[str, Any]) -> CaseChanges:
-    """Wishes in plain data; keys that are none are left out.
-
-    Raises:
-        ConfigError: Something in it is not what it should be.
-    """
-    given = {each.name: data[each.name] for each in fields(CaseChanges) if data.get(each.name)}
-    for key, values in given.items():
-        if not isinstance(values, list | tuple):
-            raise ConfigError(key, values, "a list")
-    return CaseChanges(**{key: tuple(values) for key, values in given.items()})
-
-
 def cases_of(
-    app: AppFile, wishes: CaseChanges, *, name: AppId, owner: OwnerId, seed: int, topology: Topology
+    app: AppFile,
+    changes: CaseChanges,
+    *,
+    name: AppId,
+    owner: OwnerId,
+    seed: int,
+    topology: Topology,
 ) -> tuple[ForecastCase, ...]:
-    """The app as written, and one case for each wish.
+    """The app as written, and one case for each change.
 
     Raises:
-        ConfigError: A wish that cannot be, or comes to something that cannot be.
+        ConfigError: A change that cannot be, or comes to something that cannot be.
     """
-    # First of all: what comes of a wish may take a while to plan.
-    if wishes.count >= MOST_CASES:
-        raise ConfigError("what is changed", wishes.count, f"at most {MOST_CASES - 1} things")
+    # First of all: what comes of a change may take a while to plan.
+    if changes.count >= MOST_CASES:
+        raise ConfigError("what is changed", changes.count, f"at most {MOST_CASES - 1} things")
 
     def case(label: str, varied: AppFile) -> ForecastCase:
         plan = plan_app(varied, name, owner, seed)
@@ -81,23 +96,23 @@ def cases_of(
 
     written = case(AS_WRITTEN, app)
     cases = [written]
-    cases += [case(f"gpus {count}", _wider(app, count)) for count in wishes.gpus]
-    cases += [case(f"stop {rule}", _stopped(app, rule)) for rule in wishes.stop]
+    cases += [case(f"gpus {gpus}", _wider(app, gpus)) for gpus in changes.gpus]
+    cases += [case(f"stop {rule}", _stopped(app, rule)) for rule in changes.stop]
     # The app is the same in these, and planned once.
-    cases += [replace(written, label=f"at {_when(at)}", delay=delay_of(at)) for at in wishes.at]
+    cases += [replace(written, label=f"at {_when(at)}", delay=delay_of(at)) for at in changes.at]
     cases += [
-        replace(written, label=f"policy {rule}", policy=_policy(rule)) for rule in wishes.policy
+        replace(written, label=f"policy {rule}", policy=_policy(rule)) for rule in changes.policy
     ]
-    for wish in wishes.add_machines:
-        machines = more_machines(wish, topology)
+    for change in changes.add_machines:
+        machines = more_machines(change, topology)
         label = f"add-machines {len(machines)} ({sum(each.gpus for each in machines)} GPUs)"
         cases.append(replace(written, label=label, machines=machines))
     return tuple(cases)
 
 
-def _wider(app: AppFile, count: int) -> AppFile:
-    check_count("gpus", count, low=app.gpus.per_job_min, high=100_000)
-    return replace(app, gpus=replace(app.gpus, per_job_max=count))
+def _wider(app: AppFile, gpus: int) -> AppFile:
+    check_count("gpus", gpus, low=app.gpus.per_job_min, high=MOST_GPUS)
+    return replace(app, gpus=replace(app.gpus, per_job_max=gpus))
 
 
 def _stopped(app: AppFile, text: str) -> AppFile:
@@ -142,29 +157,29 @@ def _policy(name: str) -> str:
     return name
 
 
-def more_machines(wish: object, topology: Topology) -> tuple[Machine, ...]:
+def more_machines(change: object, topology: Topology) -> tuple[Machine, ...]:
     """Machines to add, with names that no other machine has.
 
     Raises:
         ConfigError: It is neither a number nor a list of machines, or there is none to copy.
         RefusedError: One of the list is no machine.
     """
-    if isinstance(wish, int) and not isinstance(wish, bool):
-        check_count("add_machines", wish, high=MOST_MACHINES)
+    if isinstance(change, int) and not isinstance(change, bool):
+        check_count("add_machines", change, high=MOST_MACHINES)
         if not topology.machines:
-            raise ConfigError("add_machines", wish, "a list of machines: there is none to copy")
+            raise ConfigError("add_machines", change, "a list of machines: there is none to copy")
         shapes = [(m.slots, m.gpu_model, m.gpu_memory) for m in topology.machines]
         common = max(
             topology.machines, key=lambda m: shapes.count((m.slots, m.gpu_model, m.gpu_memory))
         )
-        wanted = [replace(common, name=f"{common.name}-more") for _ in range(wish)]
-    elif isinstance(wish, list | tuple) and 1 <= len(wish) <= MOST_MACHINES:
+        wanted = [replace(common, name=f"{common.name}-more") for _ in range(change)]
+    elif isinstance(change, list | tuple) and 1 <= len(change) <= MOST_MACHINES:
         wanted = [
-            decode(Machine, dict(each) if isinstance(each, Mapping) else each) for each in wish
+            decode(Machine, dict(each) if isinstance(each, Mapping) else each) for each in change
         ]
     else:
         allowed = f"a number of machines or a list of them, at most {MOST_MACHINES}"
-        raise ConfigError("add_machines", wish, allowed)
+        raise ConfigError("add_machines", change, allowed)
     taken = set(topology.number_of)
     made = []
     for machine in wanted:

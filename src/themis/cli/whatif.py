@@ -195,7 +195,7 @@ def _offline(
     each: Callable[[Mapping[str, Any]], None],
 ) -> dict[str, Any]:
     """The same question to a file."""
-    from themis.apps.whatif_cases import cases_of, wishes_from  # noqa: PLC0415 - only for this
+    from themis.apps.whatif_cases import CaseChanges, cases_of  # noqa: PLC0415 - only for this
     from themis.core.arbiter.saved_state import arbiter_from  # noqa: PLC0415 - see above
     from themis.core.model import AppId, OwnerId  # noqa: PLC0415 - see above
     from themis.core.policies import policy  # noqa: PLC0415 - see above
@@ -213,7 +213,7 @@ def _offline(
     topology = arbiter_from(taken.state, rule, seed=taken.seed).world.topology
     cases = cases_of(
         written,
-        wishes_from(wishes),
+        CaseChanges(**{key: tuple(values) for key, values in wishes.items()}),
         name=AppId(_free(written.name, taken)),
         owner=OwnerId(owner or _myself()),
         seed=seed or 0,

@@ -12,7 +12,7 @@ document with them and writes their JSON Schema; this module words its errors.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property, partial
 from typing import Any, Generic, TypeVar, get_args, get_type_hints
@@ -60,7 +60,7 @@ def refused(given: object, allowed: str, *steps: str | int) -> PydanticCustomErr
     return PydanticCustomError("refused", "{it}", {"it": _Refusal(shown(given), allowed, steps)})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Checked:
     """For `Annotated`: the function that checks a value, and what JSON Schema says of it."""
 
@@ -144,6 +144,15 @@ NAME = Checked(
 )
 
 
+def _short_text(value: object) -> str:
+    if not isinstance(value, str) or len(value) > 200:
+        raise refused(value, "a text of at most 200 characters")
+    return value
+
+
+SHORT_TEXT = Checked(_short_text, {"type": "string", "maxLength": 200}, "TEXT")
+
+
 @dataclass(frozen=True, slots=True)
 class Mistake:
     """Something wrong in a document."""
@@ -153,6 +162,8 @@ class Mistake:
     key: str
     given: object
     allowed: str
+    about_key: bool = False
+    """Whether a key is wrong, and not the value under it."""
 
     def error(self, place: FilePosition) -> ConfigError:
         """The error, with the line where the mistake is."""
@@ -165,12 +176,12 @@ class Validator(Generic[T]):
 
     def __init__(self, kind: type[T], document: str = "document") -> None:
         """`document` is what errors about keys call the whole document."""
-        self._kind, self._document = kind, document
+        self.kind, self._document = kind, document
 
     @cached_property
     def _adapter(self) -> TypeAdapter[T]:
         # Made when it is first needed: commands read the fields without any document.
-        return TypeAdapter(self._kind)
+        return TypeAdapter(self.kind)
 
     def read(self, data: object, place: FilePosition) -> T:
         """The value that a document stands for.
@@ -202,6 +213,19 @@ class Validator(Generic[T]):
         about = {"title": title, "description": description}
         return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | made | about
 
+    @staticmethod
+    def component_schemas(
+        validators: Sequence["Validator[Any]"], folder: str
+    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """A schema for each, and the definitions below `folder` that they refer to."""
+        found, definitions = TypeAdapter.json_schemas(
+            [(index, "validation", each._adapter) for index, each in enumerate(validators)],
+            ref_template=f"{folder}/{{model}}",
+            schema_generator=_PlainSchema,
+        )
+        schemas = [found[index, "validation"] for index in range(len(validators))]
+        return schemas, definitions.get("$defs", {})
+
     def _mistake(self, error: ErrorDetails) -> Mistake:
         steps, given, context = error["loc"], error["input"], error.get("ctx", {})
         if error["type"] == "refused":
@@ -211,11 +235,11 @@ class Validator(Generic[T]):
             given, allowed = None, "a value: it has no default"
         elif error["type"] in {"unexpected_keyword_argument", "invalid_key"}:
             given = steps[-1] if isinstance(steps[-1], str) else given
-            allowed = unknown_name("", shown(given), _names(self._kind, steps[:-1])).allowed
+            allowed = unknown_name("", shown(given), _names(self.kind, steps[:-1])).allowed
             steps = (*steps, _KEY)
         elif error["type"] == "dataclass_type":
             given = "an empty file" if given is None and not steps else given
-            allowed = f"a mapping of {', '.join(sorted(_names(self._kind, steps)))}"
+            allowed = f"a mapping of {', '.join(sorted(_names(self.kind, steps)))}"
         elif error["type"] in {"enum", "literal_error"}:
             names = re.findall("'([^']+)'", context["expected"])
             allowed = unknown_name("", shown(given), names).allowed
@@ -224,7 +248,7 @@ class Validator(Generic[T]):
         if steps and steps[-1] == _KEY:
             allowed = "keys that are words" if error["type"] == "string_type" else allowed
             parent = FilePosition(steps=steps[:-2]).key if steps[:-2] else self._document
-            return Mistake(steps[:-1], f"key in {parent}", shown(given), allowed)
+            return Mistake(steps[:-1], f"key in {parent}", shown(given), allowed, about_key=True)
         return Mistake(steps, FilePosition(steps=steps).key, shown(given), allowed)
 
 
@@ -248,7 +272,9 @@ class _PlainSchema(GenerateJsonSchema):
         return False
 
     def nullable_schema(self, schema: Any) -> dict[str, Any]:
-        return self.generate_inner(schema["schema"])
+        inner = self.generate_inner(schema["schema"])
+        # No file says null where it could leave out a whole section.
+        return inner if "$ref" in inner else super().nullable_schema(schema)
 
     def default_schema(self, schema: Any) -> dict[str, Any]:
         default = schema.get("default")

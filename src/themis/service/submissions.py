@@ -1,8 +1,8 @@
 """Submissions of apps: durable when they return; the same key again is the same app.
 
 submissions = Submissions(loop, ended, files)
-app = await submissions.submit_file(file, owner, key, seed)     # an agent of the service's
-app = await submissions.submit(spec, key)                       # the caller has an agent
+app = await submissions.submit_file(plan, key)     # an agent of the service's
+app = await submissions.submit(spec, key)          # the caller has an agent
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable
 
-from themis.apps import AppFile, plain_app, plan_app
+from themis.apps import SweepPlan, plain_app
 from themis.core.arbiter import events as ev
 from themis.core.model import AppId, AppSpec, OwnerId
 from themis.errors import RefusedError
@@ -74,10 +74,8 @@ class Submissions:
 
     async def submit_file(
         self,
-        app: AppFile,
-        owner: OwnerId,
+        plan: SweepPlan,
         key: str,
-        seed: int,
         audit: Callable[[AppId], AuditRow] | None = None,
         *,
         most: float = math.inf,
@@ -87,19 +85,18 @@ class Submissions:
         Its name gets a number where it is taken.
 
         Raises:
-            ConfigError: Its plan is impossible.
             RefusedError: The app cannot be taken.
             UnavailableError: There is no room for it on disk.
         """
         self._loop.check_open()
         async with self._turn:
-            known = self._keys.find(owner, key)
+            known = self._keys.find(plan.spec.owner, key)
             if known is not None:
                 await self._loop.queue.settled()
                 return known
-            name = self.free_name(app.name)
-            plan, file = plan_app(app, name, owner, seed), _as_kept(app, name, owner, seed)
-            rows = self._files.add(file)
+            name = self.free_name(plan.app.name)
+            plan = plan.named(name)
+            rows = self._files.add(_as_kept(plan))
             try:
                 await self._admit(plan.spec, key, audit and audit(name), rows, most)
             finally:
@@ -109,9 +106,7 @@ class Submissions:
                     self._files.forget([name])
         return name
 
-    def check_file(
-        self, app: AppFile, owner: OwnerId, key: str, seed: int, *, most: float = math.inf
-    ) -> None:
+    def check_file(self, plan: SweepPlan, key: str, *, most: float = math.inf) -> None:
         """Refuse what `submit_file` would refuse now.
 
         Raises:
@@ -119,11 +114,11 @@ class Submissions:
             UnavailableError: The service is stopping.
         """
         self._loop.check_open()
-        if self._keys.find(owner, key) is None:
-            name = self.free_name(app.name)
-            _as_kept(app, name, owner, seed)
-            self._check_count(owner, most)
-            self._steward.arbiter.world.check_fits(plan_app(app, name, owner, seed).spec)
+        if self._keys.find(plan.spec.owner, key) is None:
+            plan = plan.named(self.free_name(plan.app.name))
+            _as_kept(plan)
+            self._check_count(plan.spec.owner, most)
+            self._steward.arbiter.world.check_fits(plan.spec)
 
     def free_name(self, wanted: str) -> AppId:
         """The name for an app that asks for this one."""
@@ -163,14 +158,15 @@ class Submissions:
             raise RefusedError(owner, reason)
 
 
-def _as_kept(app: AppFile, name: AppId, owner: OwnerId, seed: int) -> SubmittedApp:
+def _as_kept(plan: SweepPlan) -> SubmittedApp:
     """A file as it is stored.
 
     Raises:
         RefusedError: It is too long.
     """
-    kept = SubmittedApp(name, owner, json.dumps(plain_app(app)), seed)
+    spec, body = plan.spec, json.dumps(plain_app(plan.app))
+    kept = SubmittedApp(spec.id, spec.owner, body, plan.seed)
     if len(kept.body) > MOST_BODY:
         reason = f"{len(kept.body)} characters as JSON, allowed: at most {MOST_BODY}"
-        raise RefusedError(app.name, reason)
+        raise RefusedError(plan.app.name, reason)
     return kept

@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import httpx
@@ -145,14 +145,14 @@ def test_what_is_refused_is_not_in_the_audit_as_done(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
-@pytest.mark.parametrize(
-    ("weight", "why"), [(1e-320, "at least 1e-06"), (1e9, "at most 1000000.0")]
-)
-def test_weights_that_cannot_be_are_refused(tmp_path: Path, weight: float, why: str) -> None:
+@pytest.mark.parametrize("weight", [1e-320, 1e9])
+def test_weights_that_cannot_be_are_refused(tmp_path: Path, weight: float) -> None:
     async def work() -> None:
         async with desk_of(tmp_path) as desk:
             answer = await desk.call("root", "PUT", "/v1/owners/ann/weight", {"weight": weight})
-            assert (answer.status_code, answer.json()["reason"]) == (422, why)
+            assert answer.status_code == 422
+            told = f"got {weight}, allowed: a number from 1e-06 to 1e+06"
+            assert answer.json()["reason"] == told
 
     asyncio.run(work())
 
@@ -450,7 +450,7 @@ def test_no_request_makes_the_service_stumble(
                 body = data.draw(st.none() | JSON | st.binary(max_size=40))
                 raw = body if isinstance(body, bytes) else json.dumps(body).encode()
                 if item.body is not None and data.draw(st.booleans()):
-                    names = list(item.body["properties"])
+                    names = [each.name for each in fields(item.body.kind)]
                     raw = json.dumps({name: data.draw(JSON) for name in names}).encode()
                 headers = {"authorization": f"Bearer {desk.tokens['root']}"}
                 try:

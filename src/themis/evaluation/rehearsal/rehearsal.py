@@ -303,7 +303,7 @@ def _written(app: SimApp) -> AppFile:
 def _plan(app: SimApp) -> SweepPlan:
     # Not laid out from the file: jobs of a workload differ more than a file can say.
     trials = tuple(PlannedTrial(job.id, {}) for job in app.spec.jobs)
-    return SweepPlan(app.spec, trials, app.tuner)
+    return SweepPlan(_written(app), 0, app.spec, trials, app.tuner)
 
 
 async def _ended(task: "asyncio.Task[None]") -> None:

@@ -65,12 +65,12 @@ async def answer(api: ApiContext, route: Route, http: Request) -> Response:
         body = (
             await read_body(http, route.body, api.settings.limits.message_bytes)
             if route.writes
-            else {}
+            else None
         )
         found = await route.handler(api, ApiRequest(http, route, identity, caller, body, wall))
         await api.service.queue.settled()
     except Exception as error:  # every error becomes an answer; an unexpected one is logged
-        return _refusal(api, ApiRequest(http, route, identity, "", {}, wall), error)
+        return _refusal(api, ApiRequest(http, route, identity, "", None, wall), error)
     return found if isinstance(found, Response) else as_json(found)
 
 

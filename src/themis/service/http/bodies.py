@@ -1,95 +1,104 @@
 """Bodies of requests: what each may hold, and how one is read and checked."""
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from starlette.requests import ClientDisconnect, Request
 
-from themis.core.model.ids import LEAST_WEIGHT, MOST_WEIGHT
-from themis.errors import RefusedError
+from themis.apps.whatif_cases import CaseChanges
+from themis.core.model.ids import LEAST_WEIGHT, MOST_WEIGHT, check_number
+from themis.errors import RefusedError, written
 from themis.recording.codec import loads
-from themis.recording.forecast_questions import LONGEST, MOST_SEEDS
+from themis.recording.forecast_questions import LONGEST, MOST_SEEDS, SEEDS
+from themis.recording.validation import (
+    FLAG,
+    KNOWN_KEYS,
+    SHORT_TEXT,
+    Checked,
+    Validator,
+    count,
+    number,
+)
 from themis.security.tokens import Role
 
-Schema = Mapping[str, Any]
-"""The part of JSON Schema that `check` knows."""
-
-_EMPTY: Schema = {"type": "object", "additionalProperties": False}
-
-_TEXT = {"type": "string", "maxLength": 200}
-SUBMISSION = {
-    "type": "object",
-    "required": ["key"],
-    "properties": {
-        "app": {"type": "object"},
-        "spec": {"type": "object"},
-        "key": _TEXT,
-        "owner": _TEXT,
-        "seed": {"type": ["integer", "null"], "minimum": 0, "maximum": 2**63 - 1},
-        "dry_run": {"type": "boolean"},
-    },
-    "additionalProperties": False,
-}
-QUOTA = {
-    "type": "object",
-    "required": ["gpus"],
-    "properties": {"gpus": {"type": ["integer", "null"], "minimum": 0}},
-    "additionalProperties": False,
-}
-WEIGHT = {
-    "type": "object",
-    "required": ["weight"],
-    "properties": {
-        "weight": {"type": "number", "minimum": LEAST_WEIGHT, "maximum": MOST_WEIGHT},
-    },
-    "additionalProperties": False,
-}
-NEW_TOKEN = {
-    "type": "object",
-    "required": ["role", "subject"],
-    "properties": {
-        "role": {"enum": [str(role) for role in Role]},
-        "subject": _TEXT,
-        "days": {"type": ["number", "null"], "exclusiveMinimum": 0},
-        "note": _TEXT,
-    },
-    "additionalProperties": False,
-}
-_ANY_OF = {"type": "array", "maxItems": 7}
-FORECAST = {
-    "type": "object",
-    "required": ["app"],
-    "properties": {
-        "app": {"type": "object"},
-        "owner": _TEXT,
-        "seed": {"type": ["integer", "null"], "minimum": 0, "maximum": 2**63 - 1},
-        "gpus": {**_ANY_OF, "items": {"type": "integer", "minimum": 1}},
-        "stop": {**_ANY_OF, "items": _TEXT},
-        "at": {**_ANY_OF, "items": {"type": ["string", "number"]}},
-        "policy": {**_ANY_OF, "items": _TEXT},
-        "add_machines": {**_ANY_OF, "items": {"type": ["integer", "array"]}},
-        "seeds": {"type": "integer", "minimum": 1, "maximum": MOST_SEEDS},
-        "seconds": {"type": "number", "exclusiveMinimum": 0, "maximum": LONGEST},
-    },
-    "additionalProperties": False,
-}
-
-_KINDS: Mapping[str, tuple[type, ...]] = {
-    "object": (dict,),
-    "string": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "null": (type(None),),
-    "array": (list,),
-}
+_SEED = count(0, 2**63 - 1)
+_DAYS = Checked(
+    lambda value: check_number("days", value, above=True),
+    {"type": "number", "exclusiveMinimum": 0},
+)
+_SECONDS = Checked(
+    lambda value: check_number("seconds", value, above=True, high=LONGEST),
+    {"type": "number", "exclusiveMinimum": 0, "maximum": LONGEST},
+)
 
 
-async def read_body(request: Request, schema: Schema | None, most_bytes: int) -> dict[str, Any]:
-    """The JSON object that a request brings.
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """An app to submit: a file under `app`, or a spec under `spec`."""
+
+    __pydantic_config__ = KNOWN_KEYS
+
+    key: Annotated[str, SHORT_TEXT]
+    app: dict[str, Any] | None = None
+    spec: dict[str, Any] | None = None
+    owner: Annotated[str, SHORT_TEXT] = ""
+    seed: Annotated[int, _SEED] | None = None
+    dry_run: Annotated[bool, FLAG] = False
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """The most GPUs that an owner may hold; null for no limit."""
+
+    __pydantic_config__ = KNOWN_KEYS
+
+    gpus: Annotated[int, count(0, 10**9)] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """The share of an owner."""
+
+    __pydantic_config__ = KNOWN_KEYS
+
+    weight: Annotated[float, number(LEAST_WEIGHT, MOST_WEIGHT)]
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A token to create; null days for one that does not expire."""
+
+    __pydantic_config__ = KNOWN_KEYS
+
+    role: Role
+    subject: Annotated[str, SHORT_TEXT]
+    days: Annotated[float, _DAYS] | None = None
+    note: Annotated[str, SHORT_TEXT] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastRequest(CaseChanges):
+    """An app to forecast, and what to change about it."""
+
+    app: dict[str, Any]
+    owner: Annotated[str, SHORT_TEXT] = ""
+    seed: Annotated[int, _SEED] | None = None
+    seeds: Annotated[int, count(1, MOST_SEEDS)] = SEEDS
+    seconds: Annotated[float, _SECONDS] = LONGEST
+
+
+SUBMISSION = Validator(Submission, "body")
+QUOTA = Validator(Quota, "body")
+WEIGHT = Validator(Weight, "body")
+NEW_TOKEN = Validator(NewToken, "body")
+FORECAST = Validator(ForecastRequest, "body")
+
+
+async def read_body(request: Request, validator: Validator[Any] | None, most_bytes: int) -> Any:
+    """The body of a request, as the dataclass of its validator; None where there is none.
 
     Raises:
-        RefusedError: It is too long, cut off, no JSON object, or does not fit its schema.
+        RefusedError: It is too long, cut off, no JSON object, or wrong; names the key.
     """
     text = b""
     try:
@@ -105,57 +114,13 @@ async def read_body(request: Request, schema: Schema | None, most_bytes: int) ->
         raise RefusedError("body", "it is not UTF-8") from None
     if not isinstance(data, dict):
         raise RefusedError("body", "it must be a JSON object")
-    check(schema or _EMPTY, data)
-    return data
-
-
-def check(schema: Schema, value: object, where: str = "body") -> None:
-    """Check a value against a schema.
-
-    Raises:
-        RefusedError: It does not fit; names the key and what is allowed.
-    """
-    if "enum" in schema and value not in schema["enum"]:
-        raise RefusedError(where, f"allowed: {', '.join(map(str, schema['enum']))}")
-    kinds = schema.get("type", ())
-    names = (kinds,) if isinstance(kinds, str) else tuple(kinds)
-    allowed = tuple(kind for name in names for kind in _KINDS[name])
-    wrong = isinstance(value, bool) and bool not in allowed
-    if names and (wrong or not isinstance(value, allowed)):
-        raise RefusedError(where, f"must be {' or '.join(names)}")
-    if isinstance(value, str) and len(value) > schema.get("maxLength", len(value)):
-        raise RefusedError(where, f"at most {schema['maxLength']} characters")
-    if isinstance(value, int | float) and names:
-        _check_number(schema, value, where)
-    if isinstance(value, dict):
-        _check_object(schema, value, where)
-    if isinstance(value, list):
-        if len(value) > schema.get("maxItems", len(value)):
-            raise RefusedError(where, f"at most {schema['maxItems']} entries")
-        for index, item in enumerate(value):
-            check(schema.get("items", {}), item, f"{where}[{index}]")
-
-
-def _check_number(schema: Schema, value: float, where: str) -> None:
-    # Also what is not a number at all, and integers too large to be made one.
-    if not -(10**15) <= value <= 10**15:
-        raise RefusedError(where, "must be a number of at most 10^15")
-    if value < schema.get("minimum", value):
-        raise RefusedError(where, f"at least {schema['minimum']}")
-    if value > schema.get("maximum", value):
-        raise RefusedError(where, f"at most {schema['maximum']}")
-    if "exclusiveMinimum" in schema and value <= schema["exclusiveMinimum"]:
-        raise RefusedError(where, f"more than {schema['exclusiveMinimum']}")
-
-
-def _check_object(schema: Schema, value: Mapping[str, object], where: str) -> None:
-    known: Mapping[str, Any] = schema.get("properties", {})
-    for name in schema.get("required", ()):
-        if name not in value:
-            raise RefusedError(f"{where}.{name}", "is missing")
-    for name, item in value.items():
-        if name in known:
-            check(known[name], item, f"{where}.{name}")
-        elif not schema.get("additionalProperties", True):
-            told = ", ".join(known) or "none"
-            raise RefusedError(f"{where}.{str(name)[:60]}", f"there is no such key; keys: {told}")
+    if validator is None:
+        if data:
+            raise RefusedError("body", "this request takes none")
+        return None
+    found = validator.examine(data)
+    if isinstance(found, list):
+        mistake = found[0]
+        reason = f"got {written(mistake.given)}, allowed: {mistake.allowed}"
+        raise RefusedError(mistake.key if mistake.about_key else f"body.{mistake.key}", reason)
+    return found

@@ -5,12 +5,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from themis import __version__
+from themis.recording.validation import Validator
 from themis.service.http.routing import Route
 
 
 def document(routes: Iterable[Route]) -> dict[str, Any]:
     """The OpenAPI document."""
     paths: dict[str, dict[str, Any]] = {}
+    routes = tuple(routes)
+    bodies = [item.body for item in routes if item.body is not None]
+    schemas, components = Validator.component_schemas(bodies, "#/components/schemas")
     for item in routes:
         operation: dict[str, Any] = {
             "summary": item.summary,
@@ -33,7 +37,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
         if item.body is not None:
             operation["requestBody"] = {
                 "required": True,
-                "content": {"application/json": {"schema": item.body}},
+                "content": {"application/json": {"schema": schemas[bodies.index(item.body)]}},
             }
         paths.setdefault(item.path, {})[item.method.lower()] = operation
     return {
@@ -43,7 +47,8 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
         "security": [{"token": []}],
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "schemas": {
+            "schemas": components
+            | {
                 "Problem": {
                     "type": "object",
                     "required": ["error", "who", "reason"],

@@ -10,7 +10,7 @@ it knows the owner of the object that the request is about.
     Route("POST", "/v1/apps/{app}/pause", Verb.PAUSE, apps.pause, "Take no new GPUs")
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
+from themis.recording.validation import Validator
 from themis.security.audit import AuditRow, audited
 from themis.security.permissions import Decision, Verb, decide, require
 from themis.security.tokens import Identity
@@ -49,7 +50,8 @@ class ApiRequest:
     identity: Identity | None
     caller: str
     """Whose rate limit the request counts against: a credential, or an address without one."""
-    body: Data
+    body: Any
+    """The dataclass of the route's validator, or None."""
     wall: float
     """When it came, in seconds since 1970."""
 
@@ -112,8 +114,8 @@ class Route:
     verb: Verb
     handler: Handler
     summary: str
-    body: Mapping[str, Any] | None = None
-    """The JSON Schema of the body, if it takes one."""
+    body: Validator[Any] | None = None
+    """What its body may hold, if it takes one."""
     query: tuple[QueryParameter[Any], ...] = ()
     kind: AnswerKind = AnswerKind.JSON
 

@@ -6,12 +6,13 @@ import zlib
 from starlette.responses import Response
 
 from themis.apps import parse_app
-from themis.apps.whatif_cases import cases_of, wishes_from
+from themis.apps.whatif_cases import cases_of
 from themis.core.model import OwnerId
 from themis.core.model.ids import check_name
 from themis.errors import DeniedError
 from themis.recording.cluster_snapshots import Snapshot, dumps_snapshot
-from themis.recording.forecast_questions import LONGEST, SEEDS, ForecastQuestion
+from themis.recording.forecast_questions import ForecastQuestion
+from themis.service.http.bodies import ForecastRequest
 from themis.service.http.context import ApiContext
 from themis.service.http.query import Seconds, WholeNumber
 from themis.service.http.responses import as_json
@@ -29,18 +30,17 @@ _COST = 5.0
 async def whatif(api: ApiContext, request: ApiRequest) -> Data:
     """Begin a forecast of an app that is not submitted."""
     sealed = request.viewer().sealed
-    body, service = request.body, api.service
-    owner = OwnerId(check_name("owner", body.get("owner") or request.subject or ""))
+    body: ForecastRequest = request.body
+    service = api.service
+    owner = OwnerId(check_name("owner", body.owner or request.subject or ""))
     if sealed and owner != request.subject:
         raise DeniedError(_asker(request), "tenants may use `whatif` for apps of their own")
-    wishes = wishes_from(body)
-    if sealed and wishes.of_operators:
+    if sealed and body.of_operators:
         raise DeniedError(_asker(request), "`policy` and `add_machines` are for admins")
     api.charge(request.caller, _COST)
-    written = parse_app(body["app"])
+    written = parse_app(body.app)
     name = service.submissions.free_name(written.name)
-    seed = body.get("seed")
-    seconds = min(LONGEST, float(body.get("seconds", LONGEST)))
+    seed = zlib.crc32(written.name.encode()) if body.seed is None else body.seed
 
     async def prepare() -> tuple[Snapshot, ForecastQuestion]:
         world = service.steward.arbiter.world
@@ -48,16 +48,16 @@ async def whatif(api: ApiContext, request: ApiRequest) -> Data:
         cases = await asyncio.to_thread(
             cases_of,
             written,
-            wishes,
+            body,
             name=name,
             owner=owner,
-            seed=zlib.crc32(written.name.encode()) if seed is None else seed,
+            seed=seed,
             topology=world.topology,
         )
         for case in cases:
             if not case.machines:
                 world.check_fits(case.spec)
-        question = ForecastQuestion(cases, body.get("seeds", SEEDS), seconds)
+        question = ForecastQuestion(cases, body.seeds, body.seconds)
         return snapshot_of(service), question
 
     number = await service.forecasts.ask(_asker(request), prepare, admin=not sealed)

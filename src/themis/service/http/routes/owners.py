@@ -27,14 +27,14 @@ async def list_owners(api: ApiContext, request: ApiRequest) -> Data:
 
 async def set_quota(api: ApiContext, request: ApiRequest) -> Data:
     """Limit how many GPUs an owner may hold."""
-    owner, gpus = _owner(request), request.body["gpus"]
+    owner, gpus = _owner(request), request.body.gpus
     event = ev.QuotaChanged(api.service.now(), owner, gpus)
     return await api.carry_out(event, request.audit_row(owner, gpus=gpus))
 
 
 async def set_weight(api: ApiContext, request: ApiRequest) -> Data:
     """Change an owner's share."""
-    owner, weight = _owner(request), float(request.body["weight"])
+    owner, weight = _owner(request), request.body.weight
     event = ev.WeightChanged(api.service.now(), weight, owner=owner)
     return await api.carry_out(event, request.audit_row(owner, weight=weight))
 

@@ -16,6 +16,7 @@ from themis.integrations.optuna_search import MISSING, is_able
 from themis.recording.codec import decode
 from themis.service.admission_warnings import outlook, spread
 from themis.service.http import serializers
+from themis.service.http.bodies import Submission
 from themis.service.http.context import ApiContext
 from themis.service.http.routing import ApiRequest, Data
 from themis.service.program_checks import check_metric, trouble_with
@@ -23,16 +24,17 @@ from themis.service.program_checks import check_metric, trouble_with
 
 async def submit(api: ApiContext, request: ApiRequest) -> Data:
     """Take in an app."""
-    body, key = request.body, str(request.body["key"])
+    body: Submission = request.body
+    key = body.key
     # JSON can hold half a surrogate pair, which no store takes, and a NUL, which some refuse.
     if not key or not key.isprintable():
         reason = "one line of printable text, which this submission, sent again, has again"
         raise RefusedError("key", reason)
-    if ("spec" in body) == ("app" in body):
+    if (body.spec is None) == (body.app is None):
         raise RefusedError("app", "either an app file under `app`, or a spec under `spec`")
-    if "app" in body:
-        return await _submit_file(api, request, key)
-    spec = decode(AppSpec, body["spec"])
+    if body.app is not None:
+        return await _submit_file(api, request, body)
+    spec = decode(AppSpec, body.spec)
     request.allow(spec.owner)
     row = request.audit_row(spec.id, owner=spec.owner)
     return {
@@ -40,13 +42,12 @@ async def submit(api: ApiContext, request: ApiRequest) -> Data:
     }
 
 
-async def _submit_file(api: ApiContext, request: ApiRequest, key: str) -> Data:
-    body, most = request.body, api.settings.limits.apps
-    written = parse_app(body["app"])
+async def _submit_file(api: ApiContext, request: ApiRequest, body: Submission) -> Data:
+    key, seed, most = body.key, body.seed, api.settings.limits.apps
+    written = parse_app(body.app)
     check_metric(written.metric)
-    owner = OwnerId(check_name("owner", body.get("owner") or request.subject or ""))
+    owner = OwnerId(check_name("owner", body.owner or request.subject or ""))
     request.allow(owner)
-    seed = body.get("seed")
     if seed is None:
         # The same submission, sent again, gets the same seed.
         seed = zlib.crc32(f"{owner}/{key}".encode())
@@ -61,14 +62,12 @@ async def _submit_file(api: ApiContext, request: ApiRequest, key: str) -> Data:
     }
     if written.tuner is Minder.OWN:
         answer["plan"]["tuner"] = str(written.tuner)
-    if body.get("dry_run"):
-        api.service.submissions.check_file(written, owner, key, seed, most=most)
+    if body.dry_run:
+        api.service.submissions.check_file(plan, key, most=most)
         return answer
     app = await api.service.submissions.submit_file(
-        written,
-        owner,
+        plan,
         key,
-        seed,
         lambda name: request.audit_row(name, owner=owner),
         most=most,
     )
@@ -82,11 +81,10 @@ async def retry(api: ApiContext, request: ApiRequest) -> Data:
     sheet = api.service.files.file(name)
     if name in api.service.steward.arbiter.world.apps:
         raise RefusedError(name, "it has not ended; `themis submit` begins another beside it")
+    written = parse_app(json.loads(sheet.body))
     app = await api.service.submissions.submit_file(
-        parse_app(json.loads(sheet.body)),
-        sheet.owner,
+        plan_app(written, AppId(written.name), sheet.owner, sheet.seed),
         secrets.token_hex(16),
-        sheet.seed,
         lambda again: request.audit_row(again, owner=sheet.owner, of=name),
         most=api.settings.limits.apps,
     )

@@ -1,7 +1,8 @@
 """Tokens: listed, created, revoked."""
 
 from themis.security.permissions import token_owner
-from themis.security.tokens import Credential, Role, create_token, find, revoke_token, tokens
+from themis.security.tokens import Credential, create_token, find, revoke_token, tokens
+from themis.service.http.bodies import NewToken
 from themis.service.http.context import ApiContext
 from themis.service.http.routing import ApiRequest, Data
 
@@ -18,15 +19,14 @@ async def list_tokens(api: ApiContext, request: ApiRequest) -> Data:
 async def create(api: ApiContext, request: ApiRequest) -> Data:
     """A new token; only this answer has its secret."""
     request.allow()
-    body = request.body
-    days = body.get("days")
+    body: NewToken = request.body
     issued = create_token(
         api.vault,
-        Role(body["role"]),
-        str(body["subject"]),
+        body.role,
+        body.subject,
         now=request.wall,
-        lifetime=None if days is None else float(days) * 86400.0,
-        note=str(body.get("note", "")),
+        lifetime=None if body.days is None else body.days * 86400.0,
+        note=body.note,
     )
     made = issued.credential
     api.write_audit(request.audit_row(made.id, role=made.role, subject=made.subject))
