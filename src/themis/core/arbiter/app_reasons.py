@@ -105,7 +105,7 @@ def _reason(
 
 
 def never_served(world: World, owner: OwnerId, constraint: Constraint, least: int) -> Reason | None:
-    """Why an app cannot run however long it waits, unless somebody changes something.
+    """Why an app cannot run however long it waits, until its owner or an operator acts.
 
     Args:
         world: The cluster as it is.
@@ -114,7 +114,7 @@ def never_served(world: World, owner: OwnerId, constraint: Constraint, least: in
         least: GPUs that a job of it needs.
     """
     if world.capacity.capacity_now(constraint) < least:
-        # A cordoned machine comes back by itself; one that has left may not.
+        # A cordoned machine will be used again; one that has left may never return.
         there = world.present_gpus(constraint)
         if there == 0 and not constraint.trivial:
             return Reason.NO_MATCHING_GPU

@@ -207,7 +207,7 @@ class AppState(AppStatus):
         self._refresh()
 
     def begin_anew(self, at: float) -> None:
-        """Count from now on with what is left to do, and no more."""
+        """Count only the remaining work from now on."""
         self._marks.declared.add(self.id)
         self._marks.work.add(self.id)
         self._before += self.trained()
@@ -226,7 +226,7 @@ class AppState(AppStatus):
     # Claims
 
     def start_process(self, job: JobId, level: int, count: int) -> None:
-        """A process of a job runs on so many GPUs, so far apart."""
+        """A process of a job runs on this many GPUs, at this locality level."""
         self._marks.audit.add(self.id)
         self.audit.start(job, level, count)
 
@@ -302,7 +302,7 @@ class AppState(AppStatus):
             return 1.0
         said = min(table.seconds)
         # On one GPU nothing is slowed: what it says to need there beyond its declared work is no
-        # drag, but work that nobody knows of.
+        # drag, but undeclared work.
         overstated = max(1.0, _alone(table) / valuation.work_left)
         rest = said * self.work_left / valuation.work_left
         return min(MOST_DRAG, max(1.0, rest / least / overstated))
@@ -388,7 +388,7 @@ class AppState(AppStatus):
     def sums_left(self) -> tuple[PhaseSums, ...]:
         """Sums over `loads_left`."""
         if self._now_left is None:
-            # `JobState.left`, spelled out because there are so many.
+            # `JobState.left`, inlined because this loop is hot.
             left = [
                 (more * job.spec.serial_iteration_time, job.spec.max_gpus)
                 for job in self.jobs.values()

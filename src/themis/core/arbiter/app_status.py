@@ -11,7 +11,7 @@ FINISHED = "finished"
 """The outcome of an app that did all it had to do."""
 
 MOST_BEATS_BARRED = 8
-"""For so many beats at most an app that refuses GPUs again and again is offered no more."""
+"""The most beats for which an app that keeps refusing GPUs is offered none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class AppMarks:
 
 
 class AppStatus:
-    """What is known of an app beside its work. Changes only through its methods."""
+    """The state of an app besides its work. Changes only through its methods."""
 
     demand: int
     """GPUs its runnable jobs could use."""
@@ -55,7 +55,7 @@ class AppStatus:
     # Appetite
 
     def give_back(self, held: int) -> None:
-        """It gave GPUs back and has so many now.
+        """It gave GPUs back and now holds this many.
 
         Who gives back what its jobs could use did not like where it was. It is asked again at the
         next beat; then, each time it refuses anew, after twice as many.
@@ -133,13 +133,13 @@ class AppStatus:
             self.waiting_since = at
 
     def count_hunger(self, *, fed: bool) -> None:
-        """A round is over for it."""
+        """A round has ended for it."""
         if self.hungry_rounds or not fed:
             self._marks.standing.add(self.id)
             self.hungry_rounds = 0 if fed else self.hungry_rounds + 1
 
     def end(self, outcome: str, at: float) -> None:
-        """It is over."""
+        """It has ended."""
         self._marks.standing.add(self.id)
         self.outcome = outcome
         self.ended_at = at

@@ -106,7 +106,7 @@ class ArbiterAppView:
 
     @property
     def _claim(self) -> RhoClaim | None:
-        """What the app says of its own rho, where it is believed."""
+        """The app's claim about its own rho, where claims are believed."""
         if self._around.settings.inputs is Inputs.COMPUTED:
             return None
         return self._state.claim
@@ -261,7 +261,7 @@ class ArbiterAppView:
         )
 
     def seconds_at(self, level: int, count: int) -> float:
-        """Seconds still needed with so many GPUs in gangs at a level, by its cached valuation."""
+        """Seconds still needed with this many GPUs in gangs at a level, by the cached valuation."""
         if count < 1:
             return math.inf
         valuation = self._state.valuation
@@ -270,7 +270,7 @@ class ArbiterAppView:
         return valuation.seconds_at(level, count, work_left=self._state.work_left)
 
     def rho_after(self, seconds: float) -> float:
-        """Rho if it still needs so many seconds."""
+        """Rho if it still needs this many seconds."""
         return rho(self.elapsed + seconds, self.ideal_time)
 
     def revalued(self, bid: Bid) -> Valuation:

@@ -64,7 +64,7 @@ class Arbiter:
         tells_rho: bool = True,
     ) -> None:
         self._start(World(topology, settings or Settings()), policy, seed)
-        # Records that nobody keeps may do without the rho of every app, which takes time.
+        # Records that are not kept omit the rho of every app, which is costly to compute.
         self._rounds.tells_rho &= tells_rho
 
     def _start(self, world: World, policy: Policy, seed: int) -> None:
@@ -123,20 +123,20 @@ class Arbiter:
 
     @property
     def next_alarm(self) -> float | None:
-        """When it next has something to do by itself, whether or not it asked to be woken."""
+        """When its next alarm is due, whether or not it asked to be woken."""
         return self._alarms.first
 
     def before_alarm(self, at: float) -> float:
         """When to tell it, at some time, how far all jobs are: just before an alarm that is due.
 
-        Told of the first one at that time, it would open a round before it hears of the others.
+        If the driver sent the first event alone, a round would open before the others arrive.
         """
         alarm = self.next_alarm
         return at if alarm is None or alarm > at else math.nextafter(alarm, 0.0)
 
     @property
     def next_round(self) -> float | None:
-        """When it opens a round by itself, as far as it knows."""
+        """When the next round opens, as far as known."""
         lead = self.settings.round_lead
         known = [self._pool_at, None if self._beat is None else self._beat - lead]
         due = [at for at in known if at is not None]
@@ -200,7 +200,7 @@ class Arbiter:
         return self._out
 
     def _tidy(self) -> None:
-        """Tell apps what changed, close those that are over, and deal what came free."""
+        """Tell apps their changes, close ended apps, and deal out GPUs that came free."""
         leasing = self._leasing
         if leasing.changes.any:
             self._out.extend(leasing.changes.commands(self._now))
@@ -497,7 +497,7 @@ class Arbiter:
         elif self._rounds.open_beat is None:  # Else what it decides on would seem to end once more.
             self._beat = self._world.ledger.first_end()
             if self._beat is None and self._world.apps:
-                # Everybody paid or declined and no lease is left to end: try again in a while.
+                # Every app paid or declined and no lease is left to end: retry later.
                 self._beat = self._now + self.settings.lease
         if self._beat is not None:
             self._alarms.set(self._beat - self.settings.round_lead, OpenBeat(self._beat))

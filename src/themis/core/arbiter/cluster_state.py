@@ -167,7 +167,7 @@ class World:
         return bool(self._cordoned)
 
     def takes_leases(self, gpu: GpuId) -> bool:
-        """Whether a GPU may be leased to somebody new."""
+        """Whether a GPU may be leased to a new app."""
         if self._cordoned and self.topology.seats[gpu].machine in self._cordoned:
             return False
         return self.ledger.quarantine_reason(gpu) is None
@@ -370,7 +370,7 @@ class World:
         siblings = self._active_of.get(state.spec.owner, ())
         own = self.owner_weights.get(state.spec.owner)
         if own is None:
-            # An owner without a weight of its own weighs as much as its heaviest active app.
+            # An owner without a weight weighs as much as its heaviest active app.
             own = max((self.apps[name].weight for name in siblings), default=state.weight)
         return own
 
@@ -401,7 +401,7 @@ class World:
         self._reweigh(owner, at)
 
     def set_quota(self, owner: OwnerId, gpus: int | None) -> None:
-        """Let an owner hold at most so many GPUs; None lifts the limit."""
+        """Let an owner hold at most this many GPUs; None lifts the limit."""
         self._touched_owners.add(owner)
         if gpus is None:
             self.quotas.pop(owner, None)
@@ -440,7 +440,7 @@ class World:
                 self.sharing.take(state, *self._group(state), at)
 
     def remove(self, state: AppState) -> AppRecord:
-        """Forget an app that is over and whose slots are empty; returns its record."""
+        """Forget an ended app whose slots are empty; returns its record."""
         end = state.ended_at
         elapsed, contention, capacity = self._whole_stretch(state, end)
         self._stretches.pop(state.id, None)

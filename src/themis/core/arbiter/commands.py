@@ -43,7 +43,7 @@ class Assign:
 
 @value
 class End:
-    """Leases are over at `at`, with the slot reported empty or taken as such."""
+    """Leases ended at `at`, with the slot reported empty or presumed so."""
 
     app: AppId
     leases: tuple[Lease, ...]
@@ -59,7 +59,7 @@ class WakeMe:
 
 @value
 class Refuse:
-    """Somebody's message was not taken, and why. Nothing else changed."""
+    """A message was refused, and why. Nothing else changed."""
 
     who: str
     reason: str

@@ -9,7 +9,7 @@ from themis.core.model import AppId
 
 
 class ShareTracker:
-    """What everybody would have done with its share; nothing at all while it is off."""
+    """The progress of every app had it its equal share; idle while switched off."""
 
     def __init__(self) -> None:
         self._run: EqualShares | None = None
@@ -46,16 +46,16 @@ class ShareTracker:
             self._run.advance(at)
 
     def set_capacity(self, gpus: float, at: float) -> None:
-        """Let there be so many GPUs from now on."""
+        """Set the number of GPUs from now on."""
         if self._run is not None:
             self._stirred = True
             self._run.set_capacity(gpus, at)
 
     def follow(self, state: AppState, at: float) -> None:
-        """Take note of what an app has to do, or that it is over.
+        """Record an app's remaining work, or that it ended.
 
-        Who finished stays until its share would have brought it there, so that nobody's contention
-        depends on how soon it was let in. Who was cancelled would be gone there too.
+        An app that finished stays until its share would have got it there, so that no app's
+        contention depends on how soon another one was served. A cancelled app leaves at once.
         """
         run = self._run
         if run is None or state.id not in run or run.is_parting(state.id):
@@ -67,7 +67,7 @@ class ShareTracker:
                 run.leave(state.id, at)  # It may have been done, and not be any more.
         elif state.outcome == FINISHED:
             if state.work_left > 0.0:
-                # It had less to do than was declared, and nobody is to wait for the rest.
+                # It had less work than declared; others must not wait for the rest.
                 run.revise(state.id, tuple(map(PhaseSums.of, state.trained())), at)
             run.part(state.id, at)
         else:

@@ -20,7 +20,7 @@ class AppArrived:
 
 @value
 class AppEnded:
-    """An app is over: finished, cancelled or failed."""
+    """An app ended: finished, cancelled or failed."""
 
     at: float
     app: AppId
@@ -232,7 +232,7 @@ class WeightChanged:
 
 @value
 class QuotaChanged:
-    """An owner may hold at most so many GPUs; None lifts the limit."""
+    """An owner may hold at most this many GPUs; None lifts the limit."""
 
     at: float
     owner: OwnerId

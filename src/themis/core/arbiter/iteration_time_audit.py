@@ -44,7 +44,7 @@ FALSE_ALARMS = 1e-4
 LEAST_SAMPLES = 3
 """No fewer decide: one may have met a stall."""
 SURE = 2.0
-"""Iterations surely take as long as was measured on average, less so many standard errors."""
+"""How many standard errors below the measured mean an iteration time is surely above."""
 CLIP = 0.5
 """The most (in the logarithm) that one sample says of small errors: it may have met a stall."""
 MOST_IN_SLOT = 0.1
@@ -52,7 +52,7 @@ MOST_IN_SLOT = 0.1
 STEP = 0.02
 """Smaller changes of what is believed are not worth a new valuation."""
 LEAST_ITERATIONS = 20.0
-"""Fewer tell nothing: samples are gathered until there are so many."""
+"""The fewest samples that count as evidence."""
 
 _MOST = 1e100
 """A ratio of times beyond any that means something: hostile samples are no numbers otherwise."""
@@ -72,9 +72,9 @@ class AuditedProcess:
     scale: float
     """Seconds per iteration times this is 1 if everything is as declared."""
     seen: float
-    """Iterations that the job's last sample told of."""
+    """The iterations of the job's last sample."""
     mixed: bool
-    """Whether the next sample tells of an earlier process too."""
+    """Whether the next sample also covers an earlier process."""
     iterations: float = 0.0
     seconds: float = 0.0
 
@@ -129,7 +129,7 @@ class AuditPart:
 
 
 class Audit:
-    """Of one app. What it is not told of, it believes."""
+    """The audit of one app. It believes whatever was not measured."""
 
     def __init__(self, spec: AppSpec) -> None:
         self._jobs = {job.id: job for job in spec.jobs}
@@ -146,14 +146,14 @@ class Audit:
         self.estimated = spec.estimated
         """Whether the declared iteration times are a guess, and nothing was measured yet."""
         self._charged = 1.0
-        """By what factor it was longer than said when `charge` last told of it."""
+        """The factor by which it was longer than declared at the last `charge`."""
         self._slower = 0.0
         """The logarithm of how much longer iterations in a slot surely take than declared."""
         self._found = 0.0
         """Of times that were a guess: the logarithm of what was found over it, declared since."""
 
     def start(self, job: JobId, level: int, count: int) -> None:
-        """A process of a job runs on so many GPUs, so far apart."""
+        """A process of a job runs on this many GPUs, at this locality level."""
         spec = self._jobs.get(job)
         if spec is None or count < 1:
             return

@@ -1,4 +1,4 @@
-"""Changing leases: granting, renewing, taking away, and noticing GPUs that nobody uses.
+"""Changing leases: granting, renewing, revoking, and reclaiming idle GPUs.
 
 Everything here acts on the world at once and gathers what apps must be told.
 """
@@ -136,7 +136,7 @@ class Leasing:
                 self._follow(gpu, follower, view)
             elif follower is not None:
                 dropped.append(Allotment(follower.app, (gpu,), follower.source))
-        # Somebody else may want what was dropped; a round that failed would fail again.
+        # Another app may want the dropped GPUs; a failed round would fail again.
         self.freed = self.freed or bool(dropped)
         return tuple(dropped)
 
@@ -170,7 +170,7 @@ class Leasing:
         return state is not None and state.active and self._world.takes_leases(gpu)
 
     def _hand_over(self, gpu: GpuId, item: Allotment | None, view: View) -> None:
-        """Give one offered GPU to its new owner, its old one, or nobody."""
+        """Give one offered GPU to its new owner, to its old one, or leave it idle."""
         ledger = self._world.ledger
         tail = ledger.tail(gpu)
         while tail is not None and (item is None or tail.app != item.app):
@@ -225,7 +225,7 @@ class Leasing:
             self.watch_idle(lease.app)
 
     def watch_all(self) -> None:
-        """Settings changed: look again later at everybody."""
+        """Settings changed: check every app again later."""
         for app in sorted(self._world.apps):
             self.watch_idle(app)
 
@@ -283,7 +283,7 @@ class Leasing:
             state.wait_since(self.now)
 
     def forget(self, app: AppId) -> None:
-        """Nothing looks after an app any more: it is over, or its alarm has rung."""
+        """Forget the alarm of an app: the app ended, or the alarm has rung."""
         self._touched.add(app)
         self._idle_checks.discard(app)
 

@@ -104,16 +104,16 @@ class Ledger:
         return result
 
     def free(self) -> set[GpuId]:
-        """GPUs that nobody holds (do not change this set)."""
+        """Free GPUs (do not change this set)."""
         return self._free
 
     def unpromised(self) -> list[GpuId]:
-        """GPUs that nobody holds or is promised, those being vacated included; sorted."""
+        """GPUs without holder or successor, those being vacated included; sorted."""
         leaving = (gpu for gpu in self._leaving if not self._gpus[gpu].queue)
         return sorted((*self._free, *leaving))
 
     def ending(self, horizon: float) -> list[GpuId]:
-        """GPUs that nobody is promised past a time; sorted, without those in quarantine."""
+        """GPUs promised to no app past a time; sorted, without those in quarantine."""
         gpus = []
         for index, entry in enumerate(self._gpus):
             if entry.queue:
@@ -158,7 +158,7 @@ class Ledger:
         return first if first < math.inf else None
 
     def promised(self, gpus: Iterable[GpuId]) -> dict[GpuId, AppId]:
-        """Who is the last to be promised each of these GPUs."""
+        """The last app in line for each of these GPUs."""
         owners = {}
         for gpu in gpus:
             entry = self._gpus[gpu]
@@ -299,7 +299,7 @@ class Ledger:
         return renewed
 
     def going_on(self, app: AppId, gpus: Iterable[GpuId]) -> list[GpuId]:
-        """Of these GPUs those that an app holds and stays on, with nobody waiting behind."""
+        """Those of these GPUs that an app holds and keeps, with no app in line behind."""
         mine = self._holdings.get(app)
         if mine is None:
             return []
@@ -418,7 +418,7 @@ class Ledger:
         self._next_token = max(self._next_token, floor + 1)
 
     def forget(self, app: AppId) -> None:
-        """Drop the accounts of an app that is over."""
+        """Drop the accounts of an ended app."""
         self._attained.pop(app, None)
         self._accounts.pop(app, None)
         self._held.pop(app, None)

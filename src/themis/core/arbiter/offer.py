@@ -16,7 +16,7 @@ def offered_gpus(
 ) -> tuple[tuple[GpuId, ...], list[tuple[GpuId, Lease]]]:
     """What is available, and leases that end on machines which take no new ones.
 
-    Available are GPUs that nobody is promised and, at a beat, those whose last lease ends with it.
+    Available are GPUs promised to no app and, at a beat, those whose last lease ends with it.
     """
     ledger = world.ledger
     if beat is None:

@@ -30,7 +30,7 @@ class AppInRound:
 
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
-    """One round: who was there, who was asked, who won what, and why not."""
+    """One round: the apps, the invited, the winners, and the reasons of the others."""
 
     round: int
     opened: float
@@ -48,12 +48,12 @@ class RoundRecord:
     failed: str = ""
     """Why the round failed; its holders were renewed."""
     idle: tuple[GpuId, ...] = ()
-    """Offered GPUs that the plan gives to nobody: with the allotments they make up the offer."""
+    """Offered GPUs that the plan leaves idle: with the allotments they make up the offer."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppRecord:
-    """One app that is over, with everything its final rho is computed from."""
+    """One ended app, with everything that its final rho is computed from."""
 
     app: AppId
     owner: OwnerId

@@ -24,7 +24,7 @@ from themis.errors import InvariantError
 
 @dataclass(slots=True)
 class OpenRound:
-    """A round under way. Offers bind nobody, so a crash simply forgets it."""
+    """A round under way. Offers are not binding, so a crash simply forgets it."""
 
     number: int
     trigger: str
@@ -113,7 +113,7 @@ def check_plan(plan: Plan, view: View) -> None:
     """Check that a plan can be carried out.
 
     Raises:
-        InvariantError: It gives away what was not offered, twice, or to nobody.
+        InvariantError: It gives away a GPU that was not offered, twice, or to no app.
     """
     if not isinstance(plan, Plan):
         raise InvariantError(f"a policy must return a Plan, not {type(plan).__name__}")

@@ -1,4 +1,4 @@
-"""Rounds: opened when GPUs are to be had, carried through the policy's questions, settled."""
+"""Rounds: opened when GPUs are available, carried through the policy's questions, settled."""
 
 import math
 from collections.abc import Iterable
@@ -46,7 +46,7 @@ class Rounds:
         self.out: list[Command] = []
 
     def could_give(self) -> bool:
-        """Whether a round between beats has something to give and somebody to give it to."""
+        """Whether a round between beats has GPUs to give and an app that wants them."""
         world = self._world
         wanting = self._wanting()
         if not wanting:
@@ -130,7 +130,7 @@ class Rounds:
         return self._passed if self.open is not None and self.open.view.at_beat else None
 
     def forget(self) -> None:
-        """Drop the open round, if there is one; offers bind nobody."""
+        """Drop the open round, if there is one; its offer was not binding."""
         self.open = None
 
     def part(self) -> RoundsPart:
@@ -153,7 +153,7 @@ class Rounds:
     # The conversation
 
     def _advance(self, current: OpenRound, answer: object) -> None:
-        """Carry the conversation on until it waits for somebody or is over."""
+        """Continue the session until it waits for an answer or ends."""
         current.advance(answer)
         while current.plan is None and not current.failed:
             match current.question:
@@ -202,7 +202,7 @@ class Rounds:
         """Take an agent's answer; the round goes on when it was the last one.
 
         Raises:
-            StaleAnswerError: Nobody waits for it.
+            StaleAnswerError: The round does not wait for it.
             InvalidBidError: It cannot be taken; the app is out of this round.
         """
         current = self.open
@@ -216,7 +216,7 @@ class Rounds:
                 self._advance(current, current.sorted_bids())
 
     def expect_no_bid(self, app: AppId) -> None:
-        """An app is over or suspended: an open round does not wait for it."""
+        """An app ended or is suspended: an open round does not wait for it."""
         current = self.open
         if current is not None and current.awaits_bid(app):
             current.waiting.discard(app)
@@ -227,7 +227,7 @@ class Rounds:
         """Take the solver's answer.
 
         Raises:
-            StaleAnswerError: Nobody waits for it.
+            StaleAnswerError: The round does not wait for it.
         """
         current = self.open
         if current is None or event.round != current.number or not current.awaits_solution():
@@ -263,7 +263,7 @@ class Rounds:
     # The end
 
     def _settle(self, current: OpenRound) -> None:
-        """Carry the plan out, or renew everybody if there is none."""
+        """Carry out the plan, or renew every lease if there is none."""
         self.open = None
         plan = current.plan
         if plan is not None and not current.failed:
@@ -294,7 +294,7 @@ class Rounds:
         )
 
     def _count_hunger(self, current: OpenRound) -> None:
-        """Who has nothing after a beat goes hungry; between beats nobody gets hungrier."""
+        """Count a starved beat for each app without GPUs; rounds between beats do not count."""
         for view in current.view.apps:
             held = self._world.ledger.holdings(view.app)
             if not current.view.at_beat and not held:

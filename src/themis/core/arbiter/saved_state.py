@@ -8,8 +8,8 @@
     arbiter.handle(ServiceRestarted(at=now))
 
 Between rounds the restored arbiter answers every later event as the saved one would. Of an open
-round only that it is due is kept: offers bind nobody, so it is forgotten and opens anew. A policy
-must keep nothing between rounds, for it is not saved.
+round only that it is due is kept: offers are not binding, so it is forgotten and opens anew. A
+policy must keep nothing between rounds, for it is not saved.
 """
 
 from collections.abc import Mapping

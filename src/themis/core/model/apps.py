@@ -48,7 +48,7 @@ class Phase:
     iterations: int
     targets: tuple[int, ...] = ()
     gpu_factor: int = 1
-    """Each job can use so many times its `max_gpus` in this phase."""
+    """A factor on each job's `max_gpus` in this phase."""
 
     def __post_init__(self) -> None:
         check_count("jobs of a phase", self.jobs, high=100_000)
@@ -106,7 +106,7 @@ class AppSpec:
     restart_seconds: float = 35.0
     """Medians, used in bids."""
     estimated: bool = False
-    """Whether nobody knows how long an iteration takes: the first that are measured say it."""
+    """Whether the iteration time is unknown until the first iterations are measured."""
 
     def __post_init__(self) -> None:
         check_name("app", self.id)

@@ -58,7 +58,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class RhoClaim:
-    """What an app says of its own rho, as factors on what the arbiter computes.
+    """An app's claim about its own rho, as factors on the arbiter's value.
 
     An app that sends rho itself sends no more than this: it knows its seconds, so that all it can
     add is another elapsed time and another ideal time. Believed only with `inputs=claimed`.

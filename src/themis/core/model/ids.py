@@ -19,7 +19,7 @@ GpuId = NewType("GpuId", int)
 """A GPU: dense, from 0, in locality order."""
 
 LEAST_WEIGHT, MOST_WEIGHT = 1e-6, 1e6
-"""What an app or an owner can weigh: nobody is nothing beside another."""
+"""The range of weights: no app or owner vanishes beside another."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}\Z")
 
@@ -83,7 +83,7 @@ def check_count(key: str, value: object, *, low: int = 1, high: int = 10**9) -> 
 
 
 def _bound(high: int) -> str:
-    """Nobody counts the zeros of a long number."""
+    """Long numbers are hard to read."""
     text = str(high)
     return f"10^{len(text) - 1}" if high >= 10**9 and high == 10 ** (len(text) - 1) else text
 

@@ -40,7 +40,7 @@ _PLANS = {
     # The paper says 256 GPUs, its footnote lists machines that add up to 168. One preset each.
     "sim256": _Plan(27 * (EIGHT,) + 6 * (FOUR_APART,) + 16 * (ONE,), per_rack=8),
     "footnote168": _Plan(16 * (EIGHT,) + 6 * (FOUR_APART,) + 16 * (ONE,), per_rack=8),
-    # The truth-telling experiment: one good machine that everybody wants.
+    # The truth-telling experiment: one good machine that every app wants.
     "truth64": _Plan((EIGHT,) + 28 * (PAIR,), per_rack=8),
     # The demo: small, yet with every locality level.
     "demo16": _Plan((FOUR, PAIR, FOUR, ONE, FOUR, ONE), per_rack=2),

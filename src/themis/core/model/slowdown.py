@@ -2,7 +2,7 @@
 
 vgg = Slowdown((1.0, 1.05, 1.29, 1.44))
 vgg.at(level=RACK, count=4)   # 1.29
-vgg.at(level=RACK, count=1)   # 1.0: one GPU has nobody to wait for
+vgg.at(level=RACK, count=1)   # 1.0: one GPU waits for no other
 """
 
 from dataclasses import dataclass

@@ -2,9 +2,9 @@
 
     shape = TableShape(((MACHINE, 2), (MACHINE, 4)))
     table = Table(shape, (900.0, 500.0))
-    table[1]                          # TableRow(MACHINE, 4, 500.0), made when somebody looks at it
+    table[1]                          # TableRow(MACHINE, 4, 500.0), made on access
 
-An app is asked for hundreds of rows in every round, and most of them nobody reads one by one.
+An app is asked for hundreds of rows in every round, and most are never read one by one.
 """
 
 from collections.abc import Iterator, Sequence

@@ -142,10 +142,10 @@ class AppView(Protocol):
         """Seconds still needed with exactly these GPUs, by its cached valuation."""
 
     def seconds_at(self, level: int, count: int) -> float:
-        """Seconds still needed with so many GPUs, its gangs no further apart than this level."""
+        """Seconds still needed with this many GPUs, its gangs no further apart than this level."""
 
     def rho_after(self, seconds: float) -> float:
-        """Rho if it still needs so many seconds."""
+        """Rho if it still needs this many seconds."""
 
     def revalued(self, bid: Bid) -> Valuation:
         """The valuation in a fresh answer."""

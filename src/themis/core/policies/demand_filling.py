@@ -17,8 +17,8 @@ from themis.core.policies.placing import Pool
 def fill_anywhere(view: View, order: Sequence[AppView], rng: random.Random) -> Plan:
     """Each app its own GPUs, and beyond them others as they come: no matter where they are.
 
-    What nobody runs on goes first, then what the last in the order hold: they lose theirs anyway,
-    and nobody else has to move.
+    Idle GPUs go first, then those of the last apps in the order: they lose theirs anyway,
+    and no other app has to move.
     """
     pool = Pool(view.topology, view.offer)
     left = dict(view.quotas)

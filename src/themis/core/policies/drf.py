@@ -39,7 +39,7 @@ def _share(app: AppView, hand: Hand) -> float:
 
 
 def _start_task(app: AppView, hand: Hand) -> bool:
-    """Give one gang more; a part of one if no whole gang is to be had."""
+    """Give one more gang, or part of one if no whole gang is available."""
     before = len(hand.given(app.app))
     # A broken gang is made whole first, so that jobs do not stay small for good.
     missing = -(len(app.kept) + before) % app.gang or app.gang

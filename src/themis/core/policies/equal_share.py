@@ -14,7 +14,7 @@ from themis.core.policies.ranking import in_order
 
 
 class EqualShare(Caller, DirectPolicy):
-    """The natural opponent: nobody is ever far from its share."""
+    """The natural opponent: no app is ever far from its share."""
 
     name: ClassVar[str] = "equal-share"
     asks_tables: ClassVar[bool] = True
@@ -39,7 +39,7 @@ class EqualShare(Caller, DirectPolicy):
 
 
 def _served(app: AppView) -> float:
-    """The mean share an app has had per weight: who has had less is owed more."""
+    """The mean share that an app has had per weight: an app that had less is owed more."""
     return app.attained / (app.weight * app.elapsed) if app.elapsed > 0 else 0.0
 
 

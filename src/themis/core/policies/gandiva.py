@@ -87,7 +87,7 @@ class _GangSearch:
                 self._move(wish, gang)
             elif self._grow(wish.app, gang):
                 self._push(wish)
-        # What makes no gang may still help somebody.
+        # GPUs that make no gang may still help an app.
         self.hand.deal(self._order)
 
     def _push(self, wish: _Wish) -> None:
@@ -157,7 +157,7 @@ class _GangSearch:
         return there if there.speed > stays * (1.0 + self._margin) else None
 
     def _tightest(self, app: AppView, size: int, gang: Sequence[GpuId]) -> list[GpuId]:
-        """The best home for so many, of what is free and of what the gang itself would free."""
+        """The best place for this many GPUs, among free ones and those that the gang itself frees."""
         for gpu in gang:
             self._pool.put_back(gpu)
         part = self._pool.next_part(size, gang=app.gang, machines=app.machines)
@@ -199,7 +199,7 @@ class _GangSearch:
 
 
 def placement_score(app: AppView, level: int, count: int) -> float:
-    """1/S of one gang of the app, by its valuation; 0 if it cannot run on so many.
+    """1/S of one gang of the app, by its valuation; 0 if it cannot run on this many.
 
     The smallest gang well placed stands for S = 1: the score is speed per GPU compared with it.
     """

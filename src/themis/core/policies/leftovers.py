@@ -1,4 +1,4 @@
-"""Dealing out what the auction left: no GPU idles that somebody could use, no payment returns.
+"""Dealing out leftovers: no GPU idles that an app could use, and no payment returns.
 
 hand = Hand(view, pool)
 hand.deal(apps)                  # in this order, as much as makes each faster
@@ -21,7 +21,7 @@ Limits = Mapping[AppId, int] | None
 Barred = Mapping[AppId, Sequence[GpuId]]
 """GPUs that an app may not be given, by app."""
 
-NOBODY: Barred = {}
+UNBARRED: Barred = {}
 
 
 class Hand:
@@ -91,8 +91,8 @@ class Hand:
             while self._deal_once(app, barred, limits):
                 pass
 
-    def deal_rest(self, apps: Iterable[AppView], barred: Barred = NOBODY) -> None:
-        """What nobody was faster with, by tables that have rows for whole gangs only.
+    def deal_rest(self, apps: Iterable[AppView], barred: Barred = UNBARRED) -> None:
+        """Deal GPUs that no table sees a use for, since tables have rows for whole gangs only.
 
         Three GPUs beyond four gangs of four are worth nothing by such a table. An app may train on
         them all the same, in narrower gangs: one that runs on them goes on, for it would have to
@@ -148,13 +148,13 @@ class Hand:
         return len(self._given.get(app.app, ())) > before
 
     def _could_help(self, app: AppView, room: int) -> bool:
-        """Whether so many GPUs, ideally placed, would make the app faster."""
+        """Whether this many GPUs, ideally placed, would make the app faster."""
         have = [*app.kept, *self._given.get(app.app, ())]
         most = min(room, len(self._pool))
         return _faster(app.seconds_at(SLOT, len(have) + most), _seconds(app, have))
 
     def _take_any_help(self, app: AppView, room: int) -> None:
-        """Packing found nothing useful: look for one slot or machine that helps all the same."""
+        """Packing found nothing useful: look for one slot or machine that still helps."""
         have = [*app.kept, *self._given.get(app.app, ())]
         best, chosen = _seconds(app, have), []
         if not _faster(_seconds(app, [*have, *self._pool.gpus()]), best):

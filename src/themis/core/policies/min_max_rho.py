@@ -24,7 +24,7 @@ class MinMaxRho(Caller, DirectPolicy):
     asks_tables_each_phase: ClassVar[bool] = True
 
     def plan(self, view: View, rng: random.Random) -> Plan:
-        """Find how many GPUs each app should have, then place them: who runs stays, gangs pack."""
+        """Find how many GPUs each app should have, then place them: running jobs stay, gangs pack."""
         order = worst_off(view, view.apps, lambda app: app.rho_nothing)
         limits = level_rho(view, order)
         hand = Hand(view, Pool(view.topology, view.offer))
@@ -39,7 +39,7 @@ class MinMaxRho(Caller, DirectPolicy):
 def level_rho(view: View, order: Sequence[AppView]) -> dict[AppId, int]:
     """How many of the offered GPUs each app gets in the lexicographic optimum.
 
-    Rho falls with every GPU, so the worst off must be raised before anybody else, and greedy is
+    Rho falls with every GPU, so the worst off must be raised before any other app, and greedy is
     exact as long as apps grow by single GPUs; steps of whole gangs can leave a gap at the end.
     Counts assume gangs close together: where the GPUs are is decided afterwards.
     """
@@ -54,7 +54,7 @@ def level_rho(view: View, order: Sequence[AppView]) -> dict[AppId, int]:
         have = len(app.kept) + given[app.app]
         count, rho = _step(app, have, most[app.app], -worst)
         more = count - have
-        # Nothing helps it any more, or not with what is left: its rho stands, the next is raised.
+        # Nothing that is left helps it: its rho stands, and the next app is raised.
         if more == 0 or more > min(left, quotas.get(app.owner, left)):
             continue
         given[app.app] += more

@@ -1,4 +1,4 @@
-"""Calling in: a newcomer that cannot wait for a beat, and GPUs of those who can.
+"""Calling in: GPUs of apps with slack for a newcomer that cannot wait for the beat.
 
 called = call_in(view, lent, least_gain=0.05)   # to be offered beside what is free
 class Mine(Caller, DirectPolicy): ...               # a policy that does so, if asked to
@@ -37,7 +37,7 @@ class Caller(Policy):
         self.calls_in = self.call_in_gain > 0.0
 
     def call_in(self, view: View, lent: Mapping[GpuId, AppId]) -> list[GpuId]:
-        """GPUs of who can wait, for newcomers who cannot."""
+        """Takes GPUs from apps with slack for newcomers without."""
         return call_in(view, lent, least_gain=self.call_in_gain)
 
 
@@ -111,7 +111,7 @@ def _call(app: AppView, view: View, free: Pool) -> _Call:
 
 
 def _seconds(app: AppView, count: int) -> float:
-    """Seconds still needed with so many GPUs, starts included."""
+    """Seconds still needed with this many GPUs, starts included."""
     return app.seconds_at(SLOT, count) + app.starting_seconds
 
 
@@ -128,7 +128,7 @@ def _needed(app: AppView, have: int, room: int) -> int:
 
 
 def _patient(view: View, call: _Call, lent: Mapping[GpuId, AppId]) -> list[list[GpuId]]:
-    """What can be called in of each who can wait, the most patient first."""
+    """The GPUs that can be called in from each app with slack, the most slack first."""
     seats, allowed = view.topology.seats, call.app.machines
     gpus: dict[AppId, list[GpuId]] = {}
     for gpu, holder in sorted(lent.items()):

@@ -1,4 +1,4 @@
-"""Who is worst off: the order of the filter, and how many are invited."""
+"""The ranking of apps, the worst off first, and how many are invited."""
 
 import hashlib
 import itertools
@@ -9,14 +9,14 @@ from operator import itemgetter
 from themis.core.policies.base import AppView, View
 
 HYSTERESIS = 0.05
-"""By how much who runs is preferred, lest apps change places for next to nothing."""
+"""The bonus of running apps, so that apps do not swap GPUs for tiny differences."""
 
 LATE = 1.0
 """Up to this rho an app is in time, and waiting costs it nothing."""
 
 
 def lead(app: AppView) -> float:
-    """A factor on what apps are ordered by, the least first: who runs is a little ahead."""
+    """A factor on the ranking key, the least first: a running app is a little ahead."""
     return 1.0 - HYSTERESIS if app.held else 1.0
 
 
@@ -50,7 +50,7 @@ def tie(view: View, app: AppView) -> bytes:
 
 
 def invited_count(f: float, bidders: int) -> int:
-    """k: how many of so many bidders see the offer, for the user's f."""
+    """k: how many of the bidders see the offer, for the user's f."""
     return max(1, math.ceil((1.0 - f) * bidders - 1e-9))
 
 

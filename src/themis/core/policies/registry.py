@@ -89,7 +89,7 @@ def _from_outside(name: str) -> type[Policy]:
     module_name, _, attribute = name.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # somebody else's module may fail to load in any way
+    except Exception as error:  # a user's module may fail to load in any way
         reason = f"{type(error).__name__}: {error}"
         raise ConfigError("policy", name, f"an importable module:Class ({reason})") from error
     kind = getattr(module, attribute, None)

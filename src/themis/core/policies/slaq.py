@@ -56,11 +56,11 @@ def steepest(view: View, steepness: float) -> list[AppView]:
 
 
 def loss_drop(progress: float, rest: float, lease: float, steepness: float) -> float:
-    """By how much the loss falls in a lease, if what is left of the work takes `rest` seconds."""
+    """By how much the loss falls in a lease, if the remaining work takes `rest` seconds."""
     share = min(1.0, lease / rest) if rest > 0.0 else 1.0
     return _loss(progress, steepness) - _loss(progress + (1.0 - progress) * share, steepness)
 
 
 def _loss(progress: float, steepness: float) -> float:
-    """Of the first loss, what is left: first-order methods converge like one over iterations."""
+    """The remaining part of the first loss: first-order methods converge like one over iterations."""
     return 1.0 / (1.0 + steepness * progress)

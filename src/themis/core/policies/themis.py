@@ -66,7 +66,7 @@ class Leftovers(StrEnum):
     """Who gets what the auction left."""
 
     RANKED = "ranked"
-    """Everybody in the filter's order, bidders too, but for what they paid."""
+    """To all apps in the ranking, bidders too, but no app gets back what it paid."""
     OUTSIDE_FIRST = "outside-first"
     """Who ran there, then others outside the auction, then bidders; in the filter's order."""
     PAPER = "paper"
@@ -75,7 +75,7 @@ class Leftovers(StrEnum):
 
 @dataclass
 class _RoundAuction:
-    """What is known of a round so far."""
+    """The state of a round so far."""
 
     view: View
     pool: Pool
@@ -140,7 +140,7 @@ class Themis(Caller):
         """Rank, invite, ask, solve, settle, deal."""
         auction = _RoundAuction(view, Pool(view.topology, view.offer))
         if self.fresh_tables:
-            # Only who could be given more is invited or dealt to: nobody else's rank matters.
+            # Only apps with unmet demand are invited or dealt to: no other rank matters.
             tables: Mapping[AppId, Bid] = yield AskBids(
                 tuple(app.app for app in view.apps if app.room >= 1), tables_only=True
             )
@@ -187,17 +187,17 @@ class Themis(Caller):
     def _urgency(self, app: AppView, rho: float, view: View) -> float:
         """What an app is ranked by.
 
-        Who can no longer afford to wait is ordered by its rho in the best case. The others would
+        An app without slack ranks by its best-case rho. The others would
         all be in time: of them those with the least work go first, so that most apps end soonest.
         """
-        # Who runs is worth a little more: without this, apps of equal standing take turns.
+        # A bonus for running apps: without it, equal apps take turns.
         bonus = 1.0 + self.hysteresis if app.held else 1.0
         # And it is urgent a little sooner, or it would lose what it won by being so, wait, and be
         # urgent again a beat later (decision 0031).
         if self.rank is Rank.NOW or rho * bonus >= self.urgent:
             return rho * bonus
         days = app.queued_work / (_DAY * max(1, view.topology.gpus))
-        # Below everybody who is urgent, also with the bonus for who runs.
+        # Below every urgent app, even with the bonus for running apps.
         return bonus * self.urgent / (1.0 + self.hysteresis) / (1.0 + days)
 
     def _best_case(self, app: AppView, view: View) -> float:
@@ -207,8 +207,8 @@ class Themis(Caller):
     def _is_starved(self, app: AppView, view: View) -> bool:
         """Whether an app has waited too long.
 
-        Who can wait and still be in time has more patience: it would start and stop one gang again
-        and again. Who has hardly run is to learn early whether its jobs run at all.
+        An app with slack gets more patience: it would start and stop one gang again
+        and again. An app that has hardly run learns early whether its jobs run at all.
         """
         if app.held or app.hungry_rounds < self.guard_rounds:
             return False
@@ -219,7 +219,7 @@ class Themis(Caller):
         return self._best_case(app, view) > LATE
 
     def _serve_starved(self, auction: _RoundAuction) -> None:
-        """Apps that have waited too long get one gang before anybody bids, the hungriest first."""
+        """Give starved apps one gang before the auction, the longest starved first."""
         if not self.guard_rounds:
             return
         left = dict(auction.view.quotas)
@@ -336,7 +336,7 @@ class Themis(Caller):
             hand.note(by_name[name], award.gpus)
         settled = {gpu for item in auction.guarded for gpu in item.gpus}
         settled.update(gpu for award in auction.awards.values() for gpu in award.gpus)
-        # No refund: nobody gets back in the same round what it has paid.
+        # No refund: no app gets back in the same round what it has paid.
         self._deal_leftovers(auction, hand, {name: a.paid for name, a in auction.awards.items()})
         allotments = [
             *auction.guarded,
@@ -346,7 +346,7 @@ class Themis(Caller):
         return Plan(tuple(allotments), self._followups(auction, hand), self._notes(auction, hand))
 
     def _deal_leftovers(self, auction: _RoundAuction, hand: Hand, barred: Barred) -> None:
-        """To everybody in the filter's order, or by section 5 of the paper's rules."""
+        """To all apps in the ranking, or by section 5 of the paper's rules."""
         if self.leftovers is Leftovers.RANKED:
             for app in auction.ranked:
                 hand.deal([app], barred=barred.get(app.app, ()))

@@ -34,6 +34,6 @@ class TiresiasPacked(DirectPolicy):
 def least_attained(view: View) -> list[AppView]:
     """Apps in rising order of GPU-time per weight; ties: first come, then a seeded hash.
 
-    Who runs counts as having had a little less: else neighbours would change places at every beat.
+    A running app counts as having had a little less: else neighbours would swap at every beat.
     """
     return in_order(view, lambda app: (app.attained / app.weight * lead(app), app.arrival))

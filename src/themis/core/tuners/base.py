@@ -28,7 +28,7 @@ class JobInfo:
 
 @dataclass(frozen=True, slots=True)
 class NextPhase:
-    """Train these jobs, each up to so many iterations counted from its start."""
+    """Train these jobs, each up to this many iterations counted from its start."""
 
     phase: int
     targets: tuple[tuple[JobId, float], ...]
@@ -89,7 +89,7 @@ class Tuner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a job from before. Metrics: lower is better."""
+    """The history of a job. Metrics: lower is better."""
 
     job: JobId
     iterations: tuple[float, ...] = ()

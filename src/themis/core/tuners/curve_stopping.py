@@ -28,7 +28,7 @@ MOST_POINTS = 64
 """Of longer histories neighbours are averaged, so that neither time nor memory grows."""
 
 PLAUSIBLE = 3.0
-"""A job's end is forecast by curves with up to so many times the error of the best one."""
+"""Forecasts use curves with up to this factor times the error of the best fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class CurveRule:
     floor: float | None = 0.0
     """No loss falls below this; ignored for a job of which one has."""
     broken_after: int = 3
-    """So many losses in a row that are not finite, and a job is given up."""
+    """A job is given up after this many losses in a row that are not finite."""
 
     def __post_init__(self) -> None:
         check_number("tolerance", self.tolerance, high=1.0)
@@ -63,7 +63,7 @@ class CurveRule:
 
 @dataclass(slots=True)
 class _History:
-    """What is known of one job."""
+    """The loss history of one job."""
 
     most: int
     points: list[tuple[float, float]] = field(default_factory=list)

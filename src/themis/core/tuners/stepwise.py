@@ -1,4 +1,4 @@
-"""A tuner made of a few questions that somebody else answers: the ground of people's own tuners.
+"""A tuner made of a few questions that user code answers: the base of own tuners.
 
     class Half(Stepwise):
         def should_stop(self, trial):
@@ -122,7 +122,7 @@ class Stepwise:
         return ranked[0]
 
     def placed(self, trial: Trial, gpus: int) -> None:
-        """A trial has so many GPUs from now on; none if it waits or is done."""
+        """A trial has this many GPUs from now on; none if it waits or is done."""
 
     # What it knows
 

@@ -107,7 +107,7 @@ class Halving:
 
 
 def info_of(job: JobSpec, iterations: float) -> JobInfo:
-    """A job with so many iterations left, as an agent sees it."""
+    """A job with this many iterations left, as an agent sees it."""
     return JobInfo(
         job.id, iterations, job.serial_iteration_time, job.slowdown, job.min_gpus, job.max_gpus
     )
