@@ -73,7 +73,7 @@ def reproduce(
     """Reproduce experiments of the paper: data, figures and one report.
 
     Finished runs stay in the folder: the same command goes on after an interruption, and the report
-    tells of all experiments that the folder holds. With THEMIS_DATA set to a folder of measured
+    tells about all experiments that the folder holds. With THEMIS_DATA set to a folder of measured
     data, E12 and E13 show it beside, and E15 runs the Philly trace.
 
     With --minutes a long evaluation goes in parts: the exit code is 1 until all of it is there, and
@@ -319,12 +319,12 @@ def _carry_out(asked: _ReproduceRequest) -> _Done:
             if can_tell(experiment, heard_of):
                 chapters.append(evaluate(experiment, heard_of, asked.out, say))
         if asked.fresh:
-            # Experiments share runs: chapters of others may tell of those that were replaced.
+            # Experiments share runs: chapters of others may tell about those that were replaced.
             bar.begin(len(asked.wanted), "looking at other experiments with these runs")
             for experiment in outdated(results, asked.out):
                 bar.begin(len(asked.wanted), f"{experiment.id}: evaluating")
                 evaluate(experiment, results, asked.out)
-            # Those of other seeds may tell of replaced runs too.
+            # Those of other seeds may tell about replaced runs too.
             for command in of_other_scopes(asked.scope, asked.out).values():
                 note(f"made before, and left as it is: {command}")
         bar.begin(len(asked.wanted), "writing the report")

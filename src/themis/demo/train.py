@@ -3,7 +3,7 @@
     python -m themis.demo.train --task ridge --lr 0.1 --pace 0.2 --slowdown 1,1.05,1.3,1.45
 
 Real GPUs would set the pace; here a step is done at once, and the program sleeps for the rest of
-the time that it would take with so many GPUs at such a distance from each other.
+the time that it would take with this many GPUs at such a distance from each other.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     model = MODELS[given.task](random.Random(f"{given.seed}"))
     done = _load(folder, model)
     last = max_iterations(given.iterations)
-    # On several machines all do the same; one of them tells of it and saves.
+    # On several machines all do the same; one of them tells about it and saves.
     first = os.environ.get("THEMIS_RANK", "0") == "0"
     pace = given.pace * _slower(given.slowdown)
     while done < last and not should_stop():

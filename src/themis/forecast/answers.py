@@ -34,7 +34,7 @@ class OtherApp:
 
 @dataclass(frozen=True, slots=True)
 class CaseAnswer:
-    """What is known of one case so far. Times are seconds from now."""
+    """What is known about one case so far. Times are seconds from now."""
 
     label: str
     delay: float

@@ -35,7 +35,7 @@ class Everything:
 
 
 class Slowest:
-    """The so many that cost most; of equals the earlier."""
+    """The this many that cost most; of equals the earlier."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -54,7 +54,7 @@ class Slowest:
 
 
 class Spread:
-    """At most so many, evenly spread from the first to the last."""
+    """At most this many, evenly spread from the first to the last."""
 
     def __init__(self, count: int) -> None:
         self._count = count

@@ -34,7 +34,7 @@ _PRIORS = ("model", "none")
 _OWN = ("seed", "apps", "gpus", "load")
 _APPS = 85
 _QUICK_FLOOR = 500
-"""The floor of so many apps is found within a second, so that it need not be asked for."""
+"""The floor of this many apps is found within a second, so that it need not be asked for."""
 
 
 @dataclass(frozen=True, slots=True)

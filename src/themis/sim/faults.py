@@ -40,7 +40,7 @@ class Faults:
     machine_repair: float = 3600.0
     """How long a machine that failed stays away."""
     checkpoint_every: float = 300.0
-    """Jobs save their work after every so many seconds of running, at no cost."""
+    """Jobs save their work after every this many seconds of running, at no cost."""
 
     def __post_init__(self) -> None:
         check_number("job_failures_per_gpu_hour", self.job_failures_per_gpu_hour, high=1e6)
@@ -67,7 +67,7 @@ class Faults:
             yield fails, now
 
     def saved(self, running: float) -> float:
-        """Of so many seconds of running, those that the last periodic checkpoint covers."""
+        """Of this many seconds of running, those that the last periodic checkpoint covers."""
         periods = math.floor(running / self.checkpoint_every * (1.0 + 1e-12))
         return min(running, periods * self.checkpoint_every)
 
@@ -76,5 +76,5 @@ NO_FAULTS = Faults()
 
 
 def back_off(failures: int) -> float:
-    """Seconds that a job waits after so many failures in a row before it starts again."""
+    """Seconds that a job waits after this many failures in a row before it starts again."""
     return min(LONGEST_BACK_OFF, FIRST_BACK_OFF * 2.0 ** min(failures - 1, 30))

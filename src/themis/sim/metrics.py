@@ -76,7 +76,7 @@ class ReferenceBars:
     placed_floor: float
     """The same with jobs as fast as in the best place that the cluster has for them."""
     share_fair: float
-    """At most so many apps can be fair: others are not even alone on the cluster, well placed."""
+    """At most this many apps can be fair: others are not even alone on the cluster, well placed."""
     alone: Mapping[AppId, float]
     """The seconds that each app needs at least, alone on the cluster and well placed."""
     fluid: float

@@ -260,4 +260,4 @@ claimed (for arbiters that believe them). The last two are by seconds: submitted
 left empty for so long at every start."""
 
 SPLIT = "split"
-"""A lie of several apps: into so many."""
+"""A lie of several apps: into this many."""

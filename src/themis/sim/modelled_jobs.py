@@ -138,7 +138,7 @@ class ModelledProcess:
     sampled: float = 0.0
     """When a sample last told how far it is."""
     timed: int = 0
-    """How many windows of iterations its agent was told of."""
+    """How many windows of iterations its agent was told about."""
     number: int = 0
     begins: float = 0.0
     """It leaves its slots empty until then."""

@@ -34,7 +34,7 @@ class SimulationOutcome:
     """Whose GPUs those were while apps wanted more than there are."""
 
     def failed_of(self, rounds: int) -> str:
-        """What to add to a message if some of so many rounds failed."""
+        """What to add to a message if some of this many rounds failed."""
         if not self.failed_rounds:
             return ""
         return (

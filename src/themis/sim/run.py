@@ -177,7 +177,7 @@ def run(
         keep_rounds: Whether to keep every round's record in memory.
         keep_segments: Whether to keep who held which GPU when, for figures.
         on_round: Called with every round's record.
-        on_segment: Called with every segment once it is over, in order for each GPU.
+        on_segment: Called with every segment once it has ended, in order for each GPU.
         log_to: Where to write the event log, if anywhere.
         progress: Called now and then with apps finished and apps in all.
         watch: Times bids and auctions, if anybody wants to know; changes nothing.

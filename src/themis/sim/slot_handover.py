@@ -12,7 +12,7 @@ from themis.sim.counters import Contended
 
 
 class SlotHandover:
-    """What nodes report of slots, and drivers of leases that are over."""
+    """What nodes report of slots, and drivers of leases that have ended."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class SlotHandover:
         self._sources.pop((lease.gpu, lease.token), None)
 
     def end_segment(self, lease: Lease, at: float, source: LeaseSource | None = None) -> None:
-        """A lease is over, or goes on with another source: tell of the stretch up to now."""
+        """A lease has ended, or goes on with another source: tell about the stretch up to now."""
         since, had = self._sources.pop((lease.gpu, lease.token), (lease.start, lease.source))
         if had != source:
             start = max(since, lease.start)

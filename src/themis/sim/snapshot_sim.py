@@ -143,7 +143,7 @@ class Fork(Simulation):
             observers: See every event.
             solver_name: Who solves auctions.
             first: Events that happen at once, such as machines that join.
-            on_progress: Told the time and how many apps are over, now and then.
+            on_progress: Told the time and how many apps have ended, now and then.
 
         Raises:
             RefusedError: The snapshot contradicts itself.

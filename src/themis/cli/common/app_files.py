@@ -201,7 +201,7 @@ def _with(data: Any, steps: tuple[str, ...], change: KeyOverride) -> Any:
 
 
 def _blamed(error: ConfigError, changes: Sequence[KeyOverride]) -> ConfigError:
-    """The error, told of a flag if it is about what a flag gave."""
+    """The error, told about a flag if it is about what a flag gave."""
     for change in changes:
         *above, last = change.steps
         unknown = f"key in {'.'.join(above) or 'document'}"

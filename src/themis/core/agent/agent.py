@@ -218,7 +218,7 @@ class Agent:
     def _pass_on(self, gang: tuple[GpuId, ...]) -> bool:
         """Give the GPUs of a job that is done to the longest one that waits, if they suit it.
 
-        The common case, and what `assign` would do: nobody else moves while jobs wait, unless
+        The common case, and what `assign` would do: no other app moves while jobs wait, unless
         leases change.
         """
         while self._waiting:
@@ -445,7 +445,7 @@ class Agent:
         return BidContext(self._needs(), self._later, dict(self._placement))
 
     def _arrange_singles(self, lost: frozenset[GpuId]) -> None:
-        """What `_arrange` comes to when every job uses one GPU: nobody moves without need."""
+        """What `_arrange` comes to when every job uses one GPU: no app moves without need."""
         if self._topology is None or self._over:
             return
         placement = self._placement
@@ -490,14 +490,14 @@ class Agent:
         """Bring the jobs in line with the GPUs, moving as few as is worth it.
 
         Running jobs give way to longer ones only when leases change: a job that was away for a
-        moment has its GPUs back when one is over.
+        moment has its GPUs back when one has ended.
         """
         if self._topology is None or self._over:
             return
         seats = [self._topology.seats[gpu] for gpu in sorted(self._gpus)]
         needs = self._needs()
         restart = self._costs.checkpoint + self._costs.restart
-        # A GPU taken and given back in one go has a new token: the process must go all the same.
+        # A GPU taken and given back in one go has a new token: the process must go anyway.
         going_on = {name: gang for name, gang in self._placement.items() if lost.isdisjoint(gang)}
         homes, sticky = self._homes(), self._sticky
         if not needs:

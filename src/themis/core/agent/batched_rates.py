@@ -123,7 +123,7 @@ class ShapeBatch:
     def plenty(self) -> tuple[list[float], list[float]]:
         """The best rate of one job alone, and how many gangs have it in the way that gives it.
 
-        So many jobs do best with just these: no other way is sooner.
+        This many jobs do best with just these: no other way is sooner.
         """
         high, slow = self._high, np.array(self._slow)
         rows = np.arange(len(self._many))
@@ -148,7 +148,7 @@ class ShapeBatch:
         return (enough.tolist(), rate.tolist())
 
     def reach(self, jobs: int, among: Sequence[int]) -> list[tuple[float, float]]:
-        """The sum of rates of so many jobs and the largest of them, for some of the shapes."""
+        """The sum of rates of this many jobs and the largest of them, for some of the shapes."""
         if not among:
             return []
         rows: Whole = np.asarray(among, np.intp)
@@ -156,7 +156,7 @@ class ShapeBatch:
         return self._sums(rows, gangs, chosen, jobs)
 
     def _best(self, rows: Whole, ways: int, jobs: int) -> tuple[Whole, Real]:
-        """Which of the first so many ways is best, and its gangs, one for each job at most."""
+        """Which of the first this many ways is best, and its gangs, one for each job at most."""
         rates = self._rates[:, :ways]
         gangs = self._gangs[:, :ways, rows]
         total = self._total[rows]
@@ -207,7 +207,7 @@ class ShapeBatch:
 
 
 def _spans(gangs: Real, rates: Real, jobs: int) -> Real:
-    """When the last of so many jobs of one unit of work ends, by way and shape.
+    """When the last of this many jobs of one unit of work ends, by way and shape.
 
     Infinite where another way is surely sooner.
     """
@@ -220,7 +220,7 @@ def _spans(gangs: Real, rates: Real, jobs: int) -> Real:
         kinds += many > 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
         least = jobs / speed
-        # Gangs of one rate only: so many waves.
+        # Gangs of one rate only: this many waves.
         spans = np.where(kinds == 1.0, np.ceil(jobs / number) * number / speed, np.inf)
     limit = spans.min(axis=0) * _SURELY_WORSE
     ways, shapes = np.nonzero((kinds > 1.0) & (least <= limit))

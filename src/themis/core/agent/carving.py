@@ -90,7 +90,7 @@ def carve(
     is how long a job takes to start, over how long it would then train on one GPU: where that is
     much, narrow gangs win, on which more jobs start at once.
     """
-    # Where nobody waits, it does not matter where they are.
+    # Where no app waits, it does not matter where they are.
     racks, running = _racks_of(seats) if jobs > 0 else (), tuple(sorted(fixed))
     cut = _best_cut(racks, jobs, min_gpus, max_gpus, slowdown, running, _rounded(start))
     if cut.size == 0:
@@ -275,7 +275,7 @@ def _rounded(start: float) -> float:
 
 
 def _makespan(rated: Iterable[tuple[float, int]], jobs: int, start: float = 0.0) -> float:
-    """When the last of so many jobs of one unit of work ends, each on the first gang free."""
+    """When the last of this many jobs of one unit of work ends, each on the first gang free."""
     # Gangs of one rate finish together, so they are followed as one.
     ends = [(start + 1.0 / rate, start + 1.0 / rate, many) for rate, many in rated]
     if not ends:

@@ -14,7 +14,7 @@ class SendBid:
 
 @value
 class StartJob:
-    """Run a job on these GPUs up to so many iterations, as soon as all of them are empty."""
+    """Run a job on these GPUs up to this many iterations, as soon as all of them are empty."""
 
     job: JobId
     gpus: tuple[GpuId, ...]
@@ -45,14 +45,14 @@ class AnnouncePhase:
 
 @value
 class ReviseTargets:
-    """Tell the arbiter that these jobs train only to so many iterations, fewer than declared."""
+    """Tell the arbiter that these jobs train only to this many iterations, fewer than declared."""
 
     targets: tuple[tuple[JobId, float], ...]
 
 
 @value
 class FinishApp:
-    """The best configuration is known; the app is over."""
+    """The best configuration is known; the app has ended."""
 
     best: JobId
 

@@ -26,7 +26,7 @@ class LeasesChanged:
 
 @value
 class Progressed:
-    """Jobs were seen to have done so many iterations since their start."""
+    """Jobs were seen to have done this many iterations since their start."""
 
     at: float
     iterations: tuple[tuple[JobId, float], ...]

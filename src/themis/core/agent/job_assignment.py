@@ -86,7 +86,7 @@ def _assigned(
 
 @lru_cache(maxsize=1024)
 def top_rate(slowdown: Slowdown, most: int) -> float:
-    """The best that one job can do with at most so many GPUs, wherever they are."""
+    """The best that one job can do with at most this many GPUs, wherever they are."""
     return max(slowdown.rate(level, count) for count in range(1, most + 1) for level in LEVELS)
 
 

@@ -28,13 +28,13 @@ class MoveCosts:
         self._starts: deque[float] = deque(maxlen=MEMORY)
 
     def saw_checkpoint(self, seconds: float) -> bool:
-        """A job saved and went in so many seconds; whether something else is believed now."""
+        """A job saved and left in this many seconds; returns whether the estimate changed."""
         before = self.checkpoint
         self.checkpoint = _believed(self._saves, seconds, before)
         return self.checkpoint != before
 
     def saw_restart(self, seconds: float) -> bool:
-        """A job trained so many seconds after its start; whether something else is believed now."""
+        """A job trained this many seconds after its start; returns whether the estimate changed."""
         before = self.restart
         self.restart = _believed(self._starts, seconds, before)
         return self.restart != before

@@ -103,7 +103,7 @@ def _led(
     seats: Sequence[GpuPosition],
     placed: Mapping[JobId, tuple[GpuId, ...]],
 ) -> Placement:
-    """A job on GPUs that nobody else is on: as many as there are at home, the rest near to it."""
+    """A job on GPUs that no other app is on: as many as there are at home, the rest near to it."""
     job = need.spec
     taken = {gpu for name, gang in placed.items() if name != job.id for gpu in gang}
     free = [seat for seat in seats if seat.gpu not in taken]

@@ -56,7 +56,7 @@ class EvidenceRule:
 
 @dataclass(slots=True)
 class _Measurements:
-    """What was measured with so many GPUs at a level."""
+    """What was measured with this many GPUs at a level."""
 
     ratios: deque[float]
     iterations: float = 0.0

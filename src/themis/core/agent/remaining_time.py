@@ -70,7 +70,7 @@ class Clock:
 
     Args:
         phases: All of them, or those not in the outlook.
-        outlook: Phases that follow, if what is known of them is to be kept for other clocks.
+        outlook: Phases that follow, if what is known about them is to be kept for other clocks.
         alike: What `are_alike` says of the jobs of the phases given, if that is known already.
     """
 
@@ -169,7 +169,7 @@ class _Phase:
         if self._single is not None:
             return self._single.seconds_on([round(speed) for speed, _ in reached])
         work, longest = self._work, self._longest
-        # `time_from_sums`, spelled out here because there are so many.
+        # `time_from_sums`, spelled out here because there are this many.
         return [
             max(work / speed, longest / best) if speed > 0.0 and best > 0.0 else math.inf
             for speed, best in reached
@@ -188,7 +188,7 @@ class _Phase:
 
 
 class _Singles:
-    """Jobs of one GPU each, of which none can help another: how long so many GPUs take."""
+    """Jobs of one GPU each, of which none can help another: how long this many GPUs take."""
 
     __slots__ = ("_known", "_total", "_works")
 

@@ -49,7 +49,7 @@ class HeldGpus:
         self._runs: Runs = tuple((level, n, many) for (level, n), many in sorted(gangs.items()))
 
     def runs(self, level: int = SLOT, size: int = 1, count: int = 0) -> Runs:
-        """The shape with so many more in gangs of a size at a level.
+        """The shape with this many more in gangs of a size at a level.
 
         In one spelling, with single GPUs as one chunk that may be spread anywhere.
         """
@@ -76,9 +76,9 @@ class HeldGpus:
 
 @lru_cache(maxsize=4096)
 def chunks_of(level: int, size: int, count: int) -> tuple[Chunk, ...]:
-    """So many GPUs as gangs of a size at a level."""
+    """This many GPUs as gangs of a size at a level."""
     if size == 1:
-        # Any so many GPUs will do: one chunk, which solvers like better than many.
+        # Any this many GPUs will do: one chunk, which solvers like better than many.
         return (Chunk(CLUSTER if count > 1 else SLOT, count),)
     whole, rest = divmod(count, size)
     chunks = [Chunk(level, size)] * whole

@@ -37,7 +37,7 @@ LEAST_IN_BATCH = 64
 """New shapes from which on arrays are sooner than one shape after the other."""
 
 WIDEST_IN_BATCH = 8
-"""Up to so many GPUs a job, every size of gangs is tried."""
+"""Up to this many GPUs a job, every size of gangs is tried."""
 
 _NOT_BETTER = 1.0 - 1e-9
 """As in `carving`: a way to cut must beat those before it by more than rounding."""
@@ -92,7 +92,7 @@ def spelled_out(runs: Runs) -> Shape:
 
 
 class JobRates:
-    """What is known of one kind of job."""
+    """What is known about one kind of job."""
 
     def __init__(self, low: int, high: int, slowdown: Slowdown) -> None:
         self._low = low
@@ -119,7 +119,7 @@ class JobRates:
         ]
 
     def reach(self, runs: Runs, jobs: int) -> Reached:
-        """What so many jobs reach on a shape."""
+        """What this many jobs reach on a shape."""
         reached = self._known.get(runs, _NOTHING).get(jobs)
         if reached is None:
             reached = self._reach(runs, jobs)
@@ -135,7 +135,7 @@ class JobRates:
         ]
 
     def column(self, shapes: Shapes, jobs: int) -> list[Reached]:
-        """What so many jobs reach on each of some shapes."""
+        """What this many jobs reach on each of some shapes."""
         found = self._columns.get((shapes, jobs))
         if found is None:
             if len(self._columns) >= MOST_COLUMNS:
@@ -332,7 +332,7 @@ class _Cutting:
 
 
 def _makespan(way: _ShapeCut, jobs: int, limit: float) -> float:
-    """When the last of so many jobs of one unit of work ends, each on the first gang free.
+    """When the last of this many jobs of one unit of work ends, each on the first gang free.
 
     It is never before the time that all gangs together need, so the walk begins there. Past
     `limit` it does not matter any more.

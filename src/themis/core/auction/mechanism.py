@@ -53,7 +53,7 @@ def bind(
         free.setdefault((seat.machine, seat.slot), []).append(gpu)
     apps = sorted(solution.winners)
     wins = _stayed({app: solution.winners[app] for app in apps}, held, free, topology)
-    # Every app first takes what it holds; only then may anybody take the others' GPUs.
+    # Every app first takes what it holds; only then may any bidder take the others' GPUs.
     pieces = {app: _own(wins[app], held.get(app, ()), free, topology) for app in apps}
     return {app: _filled(app, wins[app], pieces[app], free, topology) for app in apps}
 
@@ -67,7 +67,7 @@ def _stayed(
     """Let chunks in one slot stay in the slot of their machine that their app runs in now.
 
     Bids name machines: which slot of one it is makes no difference to them, unless the app has to
-    move for it. Only room that nobody has won is used, so that nobody else is put elsewhere.
+    move for it. Only room that no bidder has won is used, so that no other bidder moves.
     """
     room = {place: len(gpus) for place, gpus in free.items()}
     for win in wins.values():
@@ -112,7 +112,7 @@ def _home(
     mine: Mapping[tuple[int, int], int],
     room: Mapping[tuple[int, int], int],
 ) -> tuple[int, int] | None:
-    """A slot of a machine where an app has so many GPUs that nobody else has won."""
+    """A slot of a machine where an app has this many GPUs that no other bidder has won."""
     able = [
         place
         for place, own in sorted(mine.items())

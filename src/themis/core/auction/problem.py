@@ -87,7 +87,7 @@ class Bidder:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """These apps together win at most so many GPUs."""
+    """These apps together win at most this many GPUs."""
 
     apps: tuple[AppId, ...]
     gpus: int
@@ -121,7 +121,7 @@ class Problem:
             numbers = (bidder.weight, bidder.rho_nothing, *(row.rho for row in bidder.rows))
             if not all(math.isfinite(number) and number > 0 for number in numbers):
                 raise InvariantError(f"weight and rho of {bidder.app} must be finite and above 0")
-            # A row of nothing would be won by everybody and place nothing.
+            # A row of nothing would be won by every bidder and place nothing.
             for number, row in enumerate(bidder.rows):
                 if not row.chunks:
                     raise InvariantError(f"row {number} of {bidder.app} has no chunks")

@@ -31,7 +31,7 @@ def fair_rows(counts: Sequence[int], in_all: int = ROWS_IN_ALL, least: int = FEW
 
 
 def thinned(rows: Sequence[Row], most: int) -> tuple[Row, ...]:
-    """At most so many rows, in the order they had: of every number of GPUs the quickest first."""
+    """At most this many rows, in the order they had: of every number of GPUs the quickest first."""
     if len(rows) <= most:
         return tuple(rows)
     by_gpus: dict[int, list[int]] = {}

@@ -1,7 +1,7 @@
 """A solved auction, and the check that it keeps its promises.
 
-The value is the gain over nobody winning anything: the sum of w_i log(rho_nothing_i / rho_i). Of a
-lottery it is the sum of w_i log E[1/rho_i - 1/rho_nothing_i] over the apps that can win at all.
+The value is the gain over no bidder winning anything: the sum of w_i log(rho_nothing_i / rho_i). Of
+a lottery it is the sum of w_i log E[1/rho_i - 1/rho_nothing_i] over the apps that can win at all.
 """
 
 import math
@@ -56,7 +56,7 @@ class Solution:
     `exact` says that value and kept fractions are proven (to within `TOLERANCE` nats
     of a bidder of average weight, kept fractions to within as much of the winner's own weight).
     `lottery` answers a problem that asks for one, likeliest ticket first: `winners` are then those
-    of one ticket (the first, until somebody draws), and `kept` is about whoever may be drawn.
+    of one ticket (the first, until one is drawn), and `kept` is about whoever may be drawn.
     """
 
     winners: Mapping[AppId, Win]

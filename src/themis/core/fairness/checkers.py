@@ -57,7 +57,7 @@ class EnvyFreeness:
 
 @dataclass(frozen=True, slots=True)
 class ParetoEfficiency:
-    """An allocation that is worse for nobody and better for somebody, if there is one."""
+    """An allocation that is worse for no app and better for at least one, if there is any."""
 
     better: Mapping[AppId, frozenset[GpuId]] | None
 
@@ -66,7 +66,7 @@ class ParetoEfficiency:
 
 
 def sharing_incentive(rhos: Mapping[AppId, float], limit: float = FAIR_RHO) -> SharingIncentive:
-    """Check that sharing costs nobody more than the limit; a rho that is no number is too much."""
+    """Check that sharing costs no app more than the limit; a rho that is no number is too much."""
     bad = [(app, rho) for app, rho in rhos.items() if not rho <= limit]
     bad.sort(key=lambda item: (-item[1] if item[1] == item[1] else -math.inf, item[0]))
     return SharingIncentive(1.0 - len(bad) / len(rhos) if rhos else 1.0, tuple(bad))
@@ -75,7 +75,7 @@ def sharing_incentive(rhos: Mapping[AppId, float], limit: float = FAIR_RHO) -> S
 def is_envy_free(
     allocation: Allocation, values: Values, weights: Mapping[AppId, float] | None = None
 ) -> EnvyFreeness:
-    """Check that nobody values another's GPUs above its own.
+    """Check that no app values another's GPUs above its own.
 
     With weights, an app looks only at others of at most its own weight: who is entitled to more
     may have more.
@@ -100,7 +100,7 @@ def is_pareto_efficient(
     Args:
         allocation: Who has what.
         values: The utility of a set of GPUs for an app.
-        pool: GPUs that nobody has but that could be dealt out too.
+        pool: GPUs that no app has but that could be dealt out too.
 
     Raises:
         ConfigError: The instance is too large to be searched through.
@@ -149,7 +149,7 @@ def _members(gpus: Sequence[GpuId], mask: int) -> frozenset[GpuId]:
 def _dominating(
     worth: Sequence[Sequence[float]], present: Sequence[float], free: int
 ) -> list[int] | None:
-    """Subsets, one per app, that suit everybody as well as now and somebody better."""
+    """Subsets, one per app, that suit every app as well as now and at least one better."""
 
     def deal(index: int, free: int, gained: bool) -> list[int] | None:
         if index == len(worth):

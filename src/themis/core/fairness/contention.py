@@ -6,7 +6,7 @@ clock.join(AppId("b"), weight=1.0, at=10.0)
 clock.mean_contention(AppId("a"), at=20.0)   # 1.5
 
 Both clocks keep one running integral and a mark per app, so an event costs the same however many
-apps there are. `touched` names the apps whose meters may have changed since somebody emptied it.
+apps there are. `touched` names the apps whose meters may have changed since it was last emptied.
 """
 
 from collections.abc import Hashable, Mapping
@@ -60,7 +60,7 @@ class _Meter:
 
     def state(self) -> MeterState:
         """Write it down."""
-        # Nobody reads the mark of a meter that gathers nothing.
+        # The mark of a meter that gathers nothing is never read.
         high, low = self.mark if self.since is not None else NO_AREA
         return MeterState(self.weight, self.seconds, self.gathered, self.since, high, low)
 
@@ -186,7 +186,7 @@ class CapacityClock:
         self.touched: set[AppId] = set()
 
     def set_capacity(self, key: Hashable, gpus: float, at: float) -> None:
-        """Let a class have so many usable GPUs from now on."""
+        """Let a class have this many usable GPUs from now on."""
         if key in self._capacities:
             self._capacities[key].change(float(gpus), at)
         else:

@@ -6,7 +6,7 @@
     shares.expected_contention(AppId("a"))
 
 Run to its end it is the reference that policies are compared by (`fluid`). Kept up beside a real
-run, it tells an arbiter how crowded the cluster would be if everybody had its share all the time,
+run, it tells an arbiter how crowded the cluster would be if every app had its share all the time,
 whatever the policy does: who is let in first is gone sooner, and who waits stays longer.
 """
 
@@ -21,14 +21,14 @@ from themis.core.model import AppId
 from themis.errors import DuplicateError
 
 LULL = 0.25
-"""How far a forecast goes from "as crowded as now" to "nobody comes any more" (decision 0052)."""
+"""How far a forecast goes from "as crowded as now" to "no app comes any more" (decision 0052)."""
 
 GREW = 1.25
-"""Who is done has more to do only if its work turns out to be so many times as much. A little more
+"""A finished app has more to do only if its work grows by this factor. A little more
 is what comes of others surviving a phase than was thought, and changes nobody's contention."""
 
 LEAST_CAPACITY = 1e-3
-"""With no GPU at all nobody would ever end."""
+"""With no GPU at all no app would ever end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class _Share:
 
 
 class EqualShares:
-    """Who takes which part of the GPUs, and the contention that everybody sees meanwhile.
+    """The part of the GPUs that each app takes, and the contention that it sees meanwhile.
 
     A phase with work W and share a advances at 1 / max(W / a, its longest job's time), and shares
     stop at the useful demand, where the two are equal. So it simply uses up its work at rate a.
@@ -106,7 +106,7 @@ class EqualShares:
 
     @property
     def touched(self) -> set[AppId]:
-        """Apps whose state has changed since somebody emptied it."""
+        """Apps whose state has changed since it was last emptied."""
         return self._water.touched
 
     def __contains__(self, app: object) -> bool:
@@ -130,7 +130,7 @@ class EqualShares:
             phases: All of its work.
             at: When.
             used: The work that is behind it.
-            group: Whom it shares the weight with; nobody if not given.
+            group: The group that it shares its weight with, if any.
 
         Raises:
             DuplicateError: It is there already.
@@ -208,7 +208,7 @@ class EqualShares:
         self._split(group)
 
     def set_capacity(self, capacity: float, at: float) -> None:
-        """Let there be so many GPUs from now on."""
+        """Let there be this many GPUs from now on."""
         self.advance(at)
         self._water.set_capacity(max(LEAST_CAPACITY, capacity))
         self._lull = None
@@ -267,7 +267,7 @@ class EqualShares:
         """The mean from its arrival to its end, as far as can be foreseen.
 
         Once it is done here it is known. Before that, most of the forecast is that it stays as
-        crowded as it is, and the rest that nobody comes any more.
+        crowded as it is, and the rest that no app comes any more.
         """
         share = self._apps[app]
         mean = self.mean_contention(app)
@@ -289,9 +289,9 @@ class EqualShares:
         return (1.0 - LULL) * crowded + LULL * (mean * elapsed + area) / (elapsed + until)
 
     def _without_newcomers(self) -> dict[AppId, tuple[float, float]]:
-        """When each would end if nobody came any more, and its contention summed up until then.
+        """When each would end if no app came any more, and its contention summed up until then.
 
-        Equal shares of what is left, as if everybody could use all of its part.
+        Equal shares of what is left, as if every app could use all of its part.
         """
         if self._lull is None:
             rest = []
@@ -382,7 +382,7 @@ class EqualShares:
 
     def state(self) -> SharesState:
         """Write down what is no app's."""
-        self._clock.touched.clear()  # Nobody asks for it.
+        self._clock.touched.clear()  # It is not needed.
         return SharesState(self._water.state(), self._clock.state())
 
     def apps(self) -> list[AppId]:

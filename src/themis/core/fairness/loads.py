@@ -59,7 +59,7 @@ def remaining_phases(
 
 
 def load_of(job: JobSpec, iterations: float) -> JobLoad:
-    """The load of so many iterations of a job."""
+    """The load of this many iterations of a job."""
     return JobLoad(iterations * job.serial_iteration_time, job.max_gpus, job.min_gpus)
 
 

@@ -1,6 +1,6 @@
 """Weighted max-min shares over time: everyone gets weight x level, at most what they can use.
 
-The level changes only when somebody comes or goes. The full, who have all they can use, finish in
+The level changes only when an app comes or goes. The full, who have all they can use, finish in
 step with the clock; the thirsty finish in step with the integral of the level. Each kind waits in
 heaps of its own, so an event touches only those whom the new level pushes across their limit.
 """
@@ -14,12 +14,12 @@ from themis.core.fairness.exact_sums import ExactSum
 from themis.core.model import AppId
 
 _FEW = 64
-"""So many void entries of a heap are no matter."""
+"""This many void entries of a heap are no matter."""
 
 
 @dataclass(frozen=True, slots=True)
 class TakerState:
-    """Somebody with work to do, written down."""
+    """An app with work to do, written down."""
 
     number: int
     weight: float
@@ -40,7 +40,7 @@ class WaterState:
 
 @dataclass(slots=True)
 class _Taker:
-    """Somebody with work to do."""
+    """An app with work to do."""
 
     app: AppId
     number: int
@@ -90,7 +90,7 @@ class WaterLevel:
         self._numbers = 0
         self._takers: dict[AppId, _Taker] = {}
         self.touched: set[AppId] = set()
-        """Whose state has changed since somebody emptied it."""
+        """Apps whose state has changed since it was last emptied."""
         self._full_demand = ExactSum()
         self._full_ends = _Heap()
         self._full_limits = _Heap()
@@ -100,14 +100,14 @@ class WaterLevel:
         self._thirsty_limits = _Heap()
 
     def add(self, app: AppId, weight: float, work: float, demand: float) -> None:
-        """Let somebody take its share from now on until its work is done."""
+        """Let an app take its share from now on until its work is done."""
         self._numbers += 1
         taker = _Taker(app, self._numbers, weight, demand, limit=demand / weight)
         self._takers[app] = taker
         self._make_thirsty(taker, work)
 
     def remove(self, app: AppId) -> float:
-        """Let somebody take no more; returns the work it had left."""
+        """Let an app take no more; returns the work it had left."""
         left = self.left(app)
         taker = self._takers.pop(app)
         if taker.full:
@@ -117,14 +117,14 @@ class WaterLevel:
         return left
 
     def left(self, app: AppId) -> float:
-        """The work that somebody has left now."""
+        """The work that an app has left now."""
         taker = self._takers[app]
         if taker.full:
             return max(0.0, (taker.end - self.now) * taker.demand)
         return max(0.0, (taker.end - self._poured) * taker.weight)
 
     def demand(self, app: AppId) -> float:
-        """The most that somebody takes."""
+        """The most that an app takes."""
         return self._takers[app].demand
 
     @property
@@ -137,7 +137,7 @@ class WaterLevel:
         self._capacity = capacity
 
     def advance(self, until: float) -> AppId | None:
-        """Go on to the next who finishes, and return it; or to `until` when nobody does."""
+        """Go on to the next who finishes, and return it; or to `until` when no app does."""
         self._settle()
         level = self._level()
         full, thirsty = self._full_ends.first(), self._thirsty_ends.first()
@@ -161,7 +161,7 @@ class WaterLevel:
     def _pass(self, time: float, level: float) -> None:
         if math.isinf(time):
             return
-        # Nobody is measured by an integral that nobody drinks from: starting it again keeps it
+        # An integral that no app draws on measures nothing: starting it again keeps it
         # short, and its differences exact.
         self._poured = self._poured + level * (time - self.now) if self._thirsty else 0.0
         self.now = time
@@ -175,7 +175,7 @@ class WaterLevel:
     def _settle(self) -> None:
         """Move takers across their limits until everyone is on the right side.
 
-        Both moves raise the level, so after the first loop nobody need become thirsty again.
+        Both moves raise the level, so after the first loop no app need become thirsty again.
         """
         while (taker := self._full_limits.first()) and taker.limit > self._level():
             self._leave_full(taker)
@@ -223,7 +223,7 @@ class WaterLevel:
         return WaterState(self._capacity, self.now, self._poured, self._numbers)
 
     def taker_state(self, app: AppId) -> TakerState | None:
-        """Somebody written down; None if it takes nothing."""
+        """An app written down; None if it takes nothing."""
         taker = self._takers.get(app)
         if taker is None:
             return None

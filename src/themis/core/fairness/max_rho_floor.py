@@ -1,6 +1,6 @@
 """The floor: a value of max rho that no scheduler can beat on these apps, however clever.
 
-    rho_floor(apps, capacity=64.0)      # 1.07: somebody must end at 1.07 times its ideal time
+    rho_floor(apps, capacity=64.0)      # 1.07: an app must end at 1.07 times its ideal time
 
 Bisection on r with the question whether every app could be done by arrival + r * T_id. The
 schedule asked for is easier than any real one, which makes the answer a lower bound:
@@ -42,7 +42,7 @@ class FloorApp:
     phases: tuple[PhaseLoad, ...]
     ideal_time: float
     pace: Callable[[int], float] = float
-    """How many times faster than on one GPU a job can be at best that may hold so many."""
+    """How many times faster than on one GPU a job can be at best that may hold this many."""
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ def _tasks(app: FloorApp, capacity: float, r: float) -> list[_Task]:
 
 
 def _feasible(apps: Sequence[FloorApp], capacity: float, r: float) -> bool:
-    """Whether the eased schedule exists with everybody at most at r."""
+    """Whether the eased schedule exists with every app at most at r."""
     tasks = [task for app in apps for task in _tasks(app, capacity, r)]
     times = sorted({time for task in tasks for time in (task.opens, task.closes)})
     flow = _Flow(tasks, times, capacity)

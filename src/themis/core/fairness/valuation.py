@@ -150,7 +150,7 @@ class Valuation:
         return found * self._rebase(work_left)
 
     def seconds_at(self, level: int, count: int, *, work_left: float) -> float:
-        """Seconds still needed with so many GPUs in gangs at a level, rebased likewise."""
+        """Seconds still needed with this many GPUs in gangs at a level, rebased likewise."""
         return self.lookup(level, count) * self._rebase(work_left)
 
     def _rebase(self, work_left: float) -> float:

@@ -157,7 +157,7 @@ class _GangSearch:
         return there if there.speed > stays * (1.0 + self._margin) else None
 
     def _tightest(self, app: AppView, size: int, gang: Sequence[GpuId]) -> list[GpuId]:
-        """The best place for this many GPUs, among free ones and those that the gang itself frees."""
+        """The best place for this many GPUs, free ones and those that the gang itself frees."""
         for gpu in gang:
             self._pool.put_back(gpu)
         part = self._pool.next_part(size, gang=app.gang, machines=app.machines)

@@ -95,7 +95,7 @@ class Hand:
         """Deal GPUs that no table sees a use for, since tables have rows for whole gangs only.
 
         Three GPUs beyond four gangs of four are worth nothing by such a table. An app may train on
-        them all the same, in narrower gangs: one that runs on them goes on, for it would have to
+        them anyway, in narrower gangs: one that runs on them goes on, for it would have to
         cut the others anew; then come those with more jobs than GPUs.
         """
         if not len(self._pool):

@@ -24,7 +24,7 @@ class MinMaxRho(Caller, DirectPolicy):
     asks_tables_each_phase: ClassVar[bool] = True
 
     def plan(self, view: View, rng: random.Random) -> Plan:
-        """Find how many GPUs each app should have, then place them: running jobs stay, gangs pack."""
+        """Find how many GPUs each app should have, then place them; running jobs stay."""
         order = worst_off(view, view.apps, lambda app: app.rho_nothing)
         limits = level_rho(view, order)
         hand = Hand(view, Pool(view.topology, view.offer))

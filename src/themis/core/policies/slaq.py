@@ -62,5 +62,5 @@ def loss_drop(progress: float, rest: float, lease: float, steepness: float) -> f
 
 
 def _loss(progress: float, steepness: float) -> float:
-    """The remaining part of the first loss: first-order methods converge like one over iterations."""
+    """The remaining part of the first loss, which falls like one over iterations."""
     return 1.0 / (1.0 + steepness * progress)

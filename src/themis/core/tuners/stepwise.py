@@ -111,7 +111,7 @@ class Stepwise:
 
         Args:
             ranked: They, the best first.
-            count: How many may go on; `fresh` ones may be among them. With none the app is over.
+            count: How many may go on; `fresh` ones may be among them. With none the app has ended.
         """
         phase = self._phase
         new_bracket = self._phases[phase + 1].jobs > self._phases[phase].jobs

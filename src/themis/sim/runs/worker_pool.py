@@ -35,7 +35,7 @@ Progress = Callable[[int, int, str], None]
 """Called with what is done, with all there is to do (apps, or parts of the work where it is known
 what runs cost), and with a word on it."""
 PARTS = 100_000
-"""In so many parts is work cut that is counted by its cost."""
+"""In this many parts is work cut that is counted by its cost."""
 
 
 def cores() -> int:
@@ -172,7 +172,7 @@ class _Counter:
         self.total = sum(self._worth(name, count) for name, count in self.apps.items())
 
     def _worth(self, name: str, apps: int) -> float:
-        """So many apps of a run, in what is counted."""
+        """This many apps of a run, in what is counted."""
         if not self.cost:
             return apps
         return self.cost.get(name, 0.0) * apps / self.apps[name]

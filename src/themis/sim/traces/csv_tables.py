@@ -137,7 +137,7 @@ def table_parser(kind: str, first_line: str, where: str) -> Parser:
 
 
 def row_of(text: str, delimiter: str, width: int) -> list[str]:
-    """The fields of a row that must have so many; empty ones at the end are forgiven.
+    """The fields of a row that must have this many; empty ones at the end are forgiven.
 
     Raises:
         BadRowError: It has fewer or more, or its quotes are wrong.

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 KEPT_PROBLEMS = 1000
-"""So many problems are kept with their line; the others are only counted."""
+"""This many problems are kept with their line; the others are only counted."""
 
 MAX_GIVEN = 40
 

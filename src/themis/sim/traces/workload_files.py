@@ -74,7 +74,7 @@ class WorkloadHeader:
 
 
 def header_of(workload: Workload, gpus: int) -> WorkloadHeader:
-    """The header for a workload whose load was computed for so many GPUs."""
+    """The header for a workload whose load was computed for this many GPUs."""
     return WorkloadHeader(
         name=workload.name,
         horizon=workload.horizon,
@@ -161,7 +161,7 @@ class _UnfitError(Exception):
 
 
 def for_cluster(workload: Workload, gpus: int, load: float | None = None) -> Workload:
-    """The workload with its load on so many GPUs; to have exactly `load`, arrivals are stretched.
+    """The workload with its load on this many GPUs; to have exactly `load`, arrivals are stretched.
 
     Raises:
         ConfigError: The load is out of range.

@@ -6,7 +6,7 @@ from random import Random
 
 FOLLOWERS = 0.3
 FOLLOW_WITHIN = 600.0
-"""In the bursty variant, this share of apps follows the previous one within so many seconds."""
+"""In the bursty variant, this share of apps follows the previous one within this many seconds."""
 
 
 def arrival_times(seed: int, apps: int, horizon: float, bursty: bool) -> list[float]:

@@ -60,7 +60,7 @@ def generate_w2(
         network_intensive: Draw models from the network-intensive group with this probability and
             else from the compute-intensive one, instead of the paper's mix.
         eta: One job in `eta` survives a phase.
-        demand_growth: From phase to phase a job can use so many times more GPUs; `eta` gives the
+        demand_growth: From phase to phase a job can use this many times more GPUs; `eta` gives the
             paper's 1, 2, 4, ...
         two_jobs: Put two single jobs among the apps, `long` and `short`, which arrive some time in
             the middle half of the horizon.

@@ -19,7 +19,7 @@ from themis.core.model import AppId
 NEGLIGIBLE = 1e-12
 """Rows worth less than this part of an app's best one are left out.
 
-At the optimum everybody expects at least its share of the weights times its best row, so they
+At the optimum every bidder expects at least its share of the weights times its best row, so they
 could add no more than the same part of a nat.
 """
 
@@ -39,7 +39,7 @@ class Stake:
     """The logarithm of what its best row improves 1/rho by."""
     options: tuple[Option, ...]
     alone: Allocation
-    """Its best row, if nobody else bids."""
+    """Its best row, if no other bidder bids."""
 
 
 def stakes_of(prepared: PreparedProblem) -> tuple[Stake, ...]:

@@ -16,7 +16,7 @@ Every determination also proves a bound. If no allocation is worth more than H a
 for every lottery, by the inequality of the means; at the optimum both sides are equal.
 
 What an app keeps needs the same without it. The allocations known by then serve there too, once
-somebody stands in for the app that is away.
+another bidder takes the place of the absent app.
 """
 
 import math
@@ -50,10 +50,10 @@ PORTIONS = 4
 """A determination may use this part of the budget that is left, until that no longer helps."""
 
 JOINING = 20
-"""So many known allocations join a lottery before it is worked out anew."""
+"""This many known allocations join a lottery before it is worked out anew."""
 
 STAND_INS = 10
-"""So many allocations are made of known ones before the lottery is worked out anew."""
+"""This many allocations are made of known ones before the lottery is worked out anew."""
 
 
 def solve_lottery(
@@ -63,7 +63,7 @@ def solve_lottery(
     budget: int | None,
     left: Left | None = None,
 ) -> Solution:
-    """Find the best lottery, then what everybody in it keeps.
+    """Find the best lottery, then what every bidder in it keeps.
 
     Half the budget goes to the lottery, the rest evenly to the re-solves.
     """
@@ -153,7 +153,7 @@ class _LotterySearch:
         self.stand_ins = StandIns(self.prepared, self.stakes)
 
     def cover(self) -> None:
-        """Allocations in which everybody wins at some time: without them no lottery is any good."""
+        """Allocations that together let every bidder win; a lottery needs them."""
         waiting = list(range(len(self.stakes)))
         while waiting:
             prices = np.full(len(self.stakes), 1e-3)
@@ -187,7 +187,7 @@ class _LotterySearch:
         """
         weights = self.weights[list(present)]
         total = float(weights.sum())
-        # To start with: nobody can have more than its best row for certain.
+        # To start with: no bidder can have more than its best row for certain.
         prices, limit = (weights, total) if proven is None else proven
         bound = min(0.0, _bound(weights, prices, limit))
         work, portions = 0, PORTIONS
@@ -272,7 +272,7 @@ class _LotterySearch:
             if left is None:
                 continue
             if worth[index] + every.max() <= enough:
-                break  # nobody can gain more than its best row, and from here on all are worth less
+                break  # no bidder can gain more than its best row; later ones are worth less
             options, shares = self.stand_ins.of(left)
             more = every * (shares - self.values[index])
             heir = options[int(more.argmax())]

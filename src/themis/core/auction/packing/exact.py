@@ -15,7 +15,7 @@ from themis.core.model import RACK, SLOT
 
 
 class PackingLimitError(Exception):
-    """The search was cut off: nobody knows whether the chunks fit."""
+    """The search was cut off: it is unknown whether the chunks fit."""
 
 
 def needs_of(prepared: PreparedProblem, chosen: Iterable[Option]) -> list[ChunkNeed]:

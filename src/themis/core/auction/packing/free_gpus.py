@@ -164,7 +164,7 @@ class Holes:
         self.sizes = sorted(self.by_size)
 
     def spread(self, count: int) -> Place:
-        """Take GPUs of few machines anywhere; there must be so many."""
+        """Take GPUs of few machines anywhere; there must be this many."""
         place: list[tuple[int, int, int]] = []
         while count:
             size = next((size for size in self.sizes if size >= count), self.sizes[-1])

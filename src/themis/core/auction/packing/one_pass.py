@@ -68,7 +68,7 @@ class Loading:
         if not all(self._pin(i, needs[i]) or self._fail([i]) for i in pinned):
             return False
         self._value([needs[i].chunk for i in (*slots, *whole)], power)
-        # Rack chunks of at least so many GPUs come first, the others last.
+        # Rack chunks of at least this many GPUs come first, the others last.
         early = [i for i in wide if needs[i].chunk.count >= racks_first]
         if early and not self._reserve(early, needs, None if tight else self._density()):
             return False

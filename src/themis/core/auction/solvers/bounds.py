@@ -127,7 +127,7 @@ def price(
 def bound_without(
     prepared: PreparedProblem, counts: Counts, found: Prices
 ) -> Callable[[int], float]:
-    """The bound for everybody but one of the bidders, at the same prices and for next to nothing.
+    """The bound for all bidders but one, at the same prices and at almost no cost.
 
     Only what the one that stays away would have chosen is gone.
     """

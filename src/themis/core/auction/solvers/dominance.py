@@ -1,4 +1,4 @@
-"""Rows that cannot matter, taken out before anybody solves anything."""
+"""Rows that cannot matter, taken out before the solver begins."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -106,11 +106,12 @@ class _Serving:
         self.work = 0
         self.free = sum(room.free.values())
         self.before: tuple[list[_Upgrade], Held] | None = None
-        """Upgrades in rising order of extra GPUs, and what everybody had when they were found."""
+        """Upgrades in rising order of extra GPUs, and what every bidder had when they were
+        found."""
 
     @cached_property
     def known(self) -> list[_Upgrade]:
-        """What everybody would rather have, now that this allocation is made."""
+        """What every bidder would rather have, now that this allocation is made."""
         upgrades = [
             upgrade
             for i, options in enumerate(self.prepared.options)

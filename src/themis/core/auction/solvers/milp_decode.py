@@ -63,7 +63,7 @@ def _bounding(
 
     @cache
     def bounds() -> Callable[[int], float]:
-        # On demand: with a budget that suffices nobody asks.
+        # On demand: with a sufficient budget it is not needed.
         counts = count_scarce(prepared)
         return bound_without(prepared, counts, price(prepared, counts, bidders, floor))
 

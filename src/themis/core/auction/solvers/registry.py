@@ -232,7 +232,7 @@ class _Rest:
     served: float
     """What all others have."""
     most: float
-    """What they would have if everybody got its best row."""
+    """What they would have if every bidder got its best row."""
 
 
 def _kept(
@@ -245,7 +245,7 @@ def _kept(
     if SHORT / weight > TOLERANCE:
         return _kept_by_the_light(prepared, rest, option, others, budget)
     if rest.most <= served + 1e-12:
-        return WHOLE, True, 0  # nobody is denied anything: no need to ask what they would do
+        return WHOLE, True, 0  # no bidder is denied anything: no re-solve is needed
     alone = rest.find(others, budget)
     low = high = max(alone.value, served)
     if not alone.exact:
@@ -286,5 +286,5 @@ def _unasked(served: float, high: float, weight: float) -> Interval:
 
 
 def _fraction(harm: float, weight: float) -> float:
-    # A heuristic may serve the others better with us present; nobody is paid to take part.
+    # A heuristic may serve the others better with us present; no bidder is paid to take part.
     return math.exp(min(0.0, harm / weight))

@@ -1,4 +1,4 @@
-"""Who has which row and where it lies, with a way back: for trying changes out.
+"""An undoable assignment: which bidder has which row, and where it lies.
 
 seating.begin()
 seating.drop(bidder)
@@ -33,12 +33,12 @@ class Seating:
         self.absent: frozenset[int] = frozenset()
         """Bidders who may have nothing: the re-solves ask what the others get without them."""
         self.tried = 0
-        """How often somebody was to be given a row: the work there was."""
+        """How often a bidder was to be given a row: the work there was."""
         self._trials: list[dict[int, _Before]] = []
 
     @property
     def free(self) -> int:
-        """GPUs that nobody has."""
+        """GPUs that no bidder has."""
         return self.shelves.free
 
     def offered(self) -> tuple[OfferedMachine, ...]:
@@ -72,7 +72,7 @@ class Seating:
         return tuple([counted(c, place) for c, place in zip(option.chunks, places, strict=True)])
 
     def adopt_all(self, rows: Mapping[int, tuple[Place, ...]]) -> None:
-        """Take over many rows; nobody can undo that."""
+        """Take over many rows; this cannot be undone."""
         options = self.table.options
         self.shelves.adopt_all(
             {options[row].bidder: self._counted(row, mine) for row, mine in rows.items()}
@@ -159,7 +159,7 @@ class Seating:
         return chunk.count if chunk is not None and wide else 0
 
     def in_the_way(self, count: int, willing: set[int]) -> list[list[int]]:
-        """Per rack, few bidders without whom it had so many GPUs free; the fewest first."""
+        """Per rack, few bidders without whom it had this many GPUs free; the fewest first."""
         inside: dict[int, dict[int, int]] = {}
         for bidder in sorted(willing):
             for place in self.shelves.places[bidder]:

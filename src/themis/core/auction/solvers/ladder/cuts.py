@@ -77,7 +77,7 @@ class Cutter:
     def limit(self, rows: Whole) -> tuple[Whole, int] | None:
         """What each row of the table takes, and the most there is, if these rows exceed it.
 
-        Machine by machine: quick, and seldom in vain.
+        Machine by machine: quick, and seldom without success.
         """
         demand, pinned = self._asked(rows)
         try:
@@ -102,7 +102,7 @@ class Cutter:
         return demand, {bundle for row in rows.tolist() for bundle in self.bundles[row]}
 
     def _conflict(self, pinned: set[Bundle]) -> tuple[Whole, int] | None:
-        """A machine on which not all that is pinned fits: only so many of these rows can win."""
+        """A machine on which not all that is pinned fits: only this many of these rows can win."""
         by_machine: dict[int, list[Bundle]] = {}
         for bundle in sorted(pinned, key=lambda bundle: (bundle.machine, bundle.bidder)):
             by_machine.setdefault(bundle.machine, []).append(bundle)

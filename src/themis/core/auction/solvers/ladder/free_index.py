@@ -26,7 +26,7 @@ STEPS, MACHINES = 60, 16
 """How far a packing is searched for, and on how many machines."""
 
 PATIENCE = 20
-"""After so many such searches in vain there are no more."""
+"""After this many such searches without success there are no more."""
 
 
 class Shelves:
@@ -43,7 +43,7 @@ class Shelves:
         """Machines of each shape."""
         self.shape: dict[int, Shape] = {}
         self.free = 0
-        """GPUs that are neither taken nor counted for anybody."""
+        """GPUs that are neither taken nor counted for any bidder."""
         self.places: dict[int, tuple[Place, ...]] = {}
         self.failed: Chunk | None = None
         """The chunk that found no place when last something did not."""
@@ -188,7 +188,7 @@ class Shelves:
             self.racks[rack] += count
 
     def settled(self) -> dict[int, tuple[Place, ...]]:
-        """Places of everybody, with GPUs for those that were only counted."""
+        """Places of every bidder, with GPUs for those that were only counted."""
         machines = [
             OfferedMachine(machine, self.rack[machine], tuple(slots))
             for machine, slots in self.slots.items()

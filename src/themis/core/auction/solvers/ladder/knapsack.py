@@ -40,7 +40,7 @@ class Weights:
 
 
 class TooManyWaysError(Exception):
-    """Nobody can list the ways to cut a machine."""
+    """A machine has too many cuts to list."""
 
 
 class Cuts:
@@ -101,7 +101,7 @@ class Cuts:
         return self._in_slots[slots]
 
     def _machine_cuts(self, left: int) -> Whole:
-        """How many machine chunks of each size, and what they leave of so many GPUs."""
+        """How many machine chunks of each size, and what they leave of this many GPUs."""
         if left not in self._in_machines:
             rows = []
             for fill in _fills(self.large, left):
@@ -132,14 +132,14 @@ def _fills(sizes: Sequence[int], room: int) -> Iterator[tuple[int, ...]]:
 
 
 def profile(ways: Ways, weights: Weights) -> Real:
-    """The heaviest cut of a machine by the GPUs it leaves (so many or more)."""
+    """The heaviest cut of a machine by the GPUs it leaves (this many or more)."""
     best = np.full(int(ways.left.max()) + 1, _NEVER)
     np.maximum.at(best, ways.left, ways.cuts @ weights.holes)
     return np.asarray(np.maximum.accumulate(best[::-1])[::-1])
 
 
 def spread(spans: Sequence[int], weights: Weights, total: int) -> Real:
-    """The heaviest use of so many GPUs of a group, cut as one likes."""
+    """The heaviest use of this many GPUs of a group, cut as one likes."""
     best = [0.0] * (total + 1)
     items = [(1, weights.loose), *zip(spans, weights.spans.tolist(), strict=True)]
     for room in range(1, total + 1):

@@ -60,7 +60,8 @@ class SolveEffort:
     racks: bool
     """Whether to look for limits across racks."""
     highs: bool
-    """Whether to ask HiGHS where all else fails; if not, allocations are mended until they pack."""
+    """Whether to ask HiGHS where all else fails; if not, allocations are repaired until they
+    pack."""
     enough: float = 0.0
     """Nats: a gap that needs no closing."""
     covers: int = 0

@@ -179,7 +179,7 @@ class Market:
         return best
 
     def favourites(self, priced: Priced) -> Whole:
-        """The best row of everybody present who would rather have it than nothing."""
+        """The best row of every bidder present who would rather have it than nothing."""
         best = (priced.short <= 0.0) & (self._present & (priced.none_short > 0.0))[self._owner]
         rows = np.flatnonzero(best)
         fresh = np.diff(self._owner[rows], prepend=-1) > 0

@@ -129,8 +129,9 @@ class OneMachine:
     ) -> float:
         """Weights under which what is demanded here is among the heaviest there can be.
 
-        Each bundle weighs the most that it can spoil. Then nobody gains by leaving one out, so all
-        of them with what fits around them is the heaviest filling, though others may be as heavy.
+        Each bundle weighs the most that it can spoil. Then no bidder gains by leaving one out, so
+        all of them with what fits around them is the heaviest filling, though others may be as
+        heavy.
         """
         spoilt = {
             some: value

@@ -1,8 +1,8 @@
 """An allocation that packs, from one that nearly does: for auctions too large for proof.
 
 As many rows as go are loaded at once. Apps whose row found no place take their next best one that
-fits into what is left; then who lost most looks for somebody to make room who loses less by it, and
-what is still free goes to whoever gains by it.
+fits into what is left; then the bidder that lost most looks for one that loses less by making room,
+and what is still free goes to whoever gains by it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,13 +24,13 @@ CHOICES = 4
 """Rows that one bidder may swap for, at most."""
 
 ROUNDS = 2
-"""How often everybody is asked whether it would rather have another row."""
+"""How often every bidder is asked whether it would rather have another row."""
 
 FILLS, TRIES = 40, 12
 """How many free places are filled at most, and how many rows are tried for each."""
 
 WORTH_A_SWAP = 1e-4
-"""Nats: who lost less asks nobody to make room."""
+"""Nats: a bidder that lost less asks no other to make room."""
 
 CHAIN = 4
 """How many may have to make room for one, at most, if others than those asked first must too."""
@@ -50,7 +50,7 @@ class Deadline(Protocol):
 
 
 class Mender:
-    """Mends one allocation."""
+    """Repairs one allocation."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class Mender:
         return float(self.table.gain[rows].sum())
 
     def changed(self, target: Whole) -> list[int]:
-        """The rows of a target that nobody has and that were not aimed at before."""
+        """The rows of a target that no bidder has and that were not aimed at before."""
         held = self.seating.held
         return [
             r for r in target.tolist() if r not in self.aims and held.get(int(self.owner[r])) != r
@@ -167,7 +167,7 @@ class Mender:
         self._insist(target, priced)
 
     def _insist(self, target: Whole, priced: Priced) -> None:
-        """Who was to have a row gets it if others make room: what is left over is lost."""
+        """Give a bidder its row if others make room; the rest is lost."""
         for row in target.tolist():
             if not self.seating.free or self.deadline.is_late():
                 return
@@ -242,7 +242,7 @@ class Mender:
         return np.array(kept, dtype=np.int64)
 
     def _restricted_first(self, rows: Whole) -> Whole:
-        """Seat those who may not use all machines; who is left to be loaded."""
+        """Place machine-constrained bidders first; return the rest."""
         bidders = self.prepared.bidders
         mine = [r for r in rows.tolist() if bidders[int(self.owner[r])].machines is not None]
         if not mine:
@@ -263,7 +263,7 @@ class Mender:
         return bool(priced.none_short[bidder] <= most)
 
     def _swap(self, priced: Priced, among: set[int] | None = None) -> None:
-        """Who lost most gets what it wanted, where somebody who loses less can make room."""
+        """Give the bidder that lost most its row, where one that loses less can make room."""
         have = self._short(priced)
         asking = np.argsort(-have, kind="stable").tolist()
         if among is not None:
@@ -313,7 +313,7 @@ class Mender:
             if len(others) >= CHAIN:
                 return False
             more = self._who_could(int(self.owner[row]), worth, priced)
-            # Nobody is in the way in a rack that has room, but not on machines one may use.
+            # No bidder is in the way in a rack that has room, but not on machines one may use.
             if not more or not more[0] or len(others) + len(more[0]) > CHAIN:
                 return False
             for other in more[0]:

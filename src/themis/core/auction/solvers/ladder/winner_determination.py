@@ -54,7 +54,7 @@ _FRUITLESS = 3
 
 _PIVOT, _LABELS, _LOAD, _CUT, _NODE, _TRY = 2, 30, 20, 1_000, 300, 4
 """Work: of a pivot, labels per unit, of a loading, of looking for a cut, of a node of HiGHS, of
-trying to give somebody a row."""
+trying to give a bidder a row."""
 
 
 class Climb:
@@ -179,14 +179,15 @@ class Climb:
         return True
 
     def _run_large(self) -> bool:
-        """Without packing searches: the best labels are mended until they pack."""
+        """Without packing searches: the best labels are repaired until they pack."""
         if self.ladder.is_late() or not self.ladder.market.finished:
             return False
         base = self.ladder.base
         gone = np.flatnonzero(~self.present)
         if base is not None and len(gone) == 1:
             self.work += _LOAD
-            # What the first allocation lacks, this one lacks too: only the rest can be mended here.
+            # What the first allocation lacks, this one lacks too: only the rest can be repaired
+            # here.
             fair = self.effort.fair + self.ladder.lacking
             if self.gap > fair:
                 self._tighten()
