@@ -117,14 +117,14 @@ class Lab:
                 entries.append(LogEntry(last.at, last.kind, last.body, parts))
                 store.commit(Batch(tuple(entries), leases, ended))
             store.snapshot()
-            vault = StoredTokens({}, lambda rows: store.commit(Batch(kept=rows)))
+            token_store = StoredTokens({}, lambda rows: store.commit(Batch(kept=rows)))
             for owner in sorted({*owners, *(app.owner for app in apps if tenants)}):
-                self._token(vault, Role.TENANT, owner)
+                self._token(token_store, Role.TENANT, owner)
             for number in range(nodes):
-                self._token(vault, Role.NODE, f"m{number}")
+                self._token(token_store, Role.NODE, f"m{number}")
 
-    def _token(self, vault: StoredTokens, role: Role, name: str) -> None:
-        issued = create_token(vault, role, name, now=time.time())
+    def _token(self, token_store: StoredTokens, role: Role, name: str) -> None:
+        issued = create_token(token_store, role, name, now=time.time())
         write_secret(self.token_file(name), issued.token)
 
     def token_file(self, name: str) -> Path:

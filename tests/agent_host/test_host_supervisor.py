@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.memory_token_store import MemoryVault
+from tests.support.memory_token_store import MemoryTokenStore
 from themis.agent_host.host_supervisor import HostCommand, HostSupervisor
 from themis.config.keys import GRPC, ServiceConfig
 from themis.core.model import OwnerId
-from themis.security.tokens import tokens
+from themis.security.tokens import all_credentials
 
 VISION = OwnerId("vision")
 
@@ -52,9 +52,9 @@ class Spawned:
         return process
 
 
-def supervise(folder: Path, vault: MemoryVault, until: Callable[[], bool]) -> None:
+def supervise(folder: Path, token_store: MemoryTokenStore, until: Callable[[], bool]) -> None:
     command = HostCommand(ServiceConfig(state_dir=folder), GRPC)
-    supervisor = HostSupervisor(OneOwner(until), vault, command)
+    supervisor = HostSupervisor(OneOwner(until), token_store, command)
 
     async def run() -> None:
         async with asyncio.timeout(30):
@@ -67,23 +67,23 @@ def supervise(folder: Path, vault: MemoryVault, until: Callable[[], bool]) -> No
 def test_a_host_gets_the_token_file_of_its_owner_and_ends_with_the_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spawned, vault = Spawned(monkeypatch, "echo hello; cat"), MemoryVault()
+    spawned, token_store = Spawned(monkeypatch, "echo hello; cat"), MemoryTokenStore()
     log = tmp_path / "agents" / "vision.log"
-    supervise(tmp_path, vault, lambda: bool(spawned.processes) and log.stat().st_size > 0)
+    supervise(tmp_path, token_store, lambda: bool(spawned.processes) and log.stat().st_size > 0)
     [argv] = spawned.commands
     token_file = Path(argv[argv.index("--token-file") + 1])
     assert token_file.read_text(encoding="ascii").strip()
     assert log.read_text(encoding="ascii") == "hello\n"
     assert spawned.processes[0].returncode is not None
-    assert not list(tokens(vault)), "its token outlives it"
+    assert not list(all_credentials(token_store)), "its token outlives it"
 
 
 def test_a_host_that_exits_is_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spawned, vault = Spawned(monkeypatch, "exit 3"), MemoryVault()
-    supervise(tmp_path, vault, lambda: len(spawned.commands) > 1)
-    assert not list(tokens(vault))
+    spawned, token_store = Spawned(monkeypatch, "exit 3"), MemoryTokenStore()
+    supervise(tmp_path, token_store, lambda: len(spawned.commands) > 1)
+    assert not list(all_credentials(token_store))
 
 
 def test_a_host_that_cannot_be_started_leaves_no_token(
@@ -96,6 +96,6 @@ def test_a_host_that_cannot_be_started_leaves_no_token(
         raise OSError("too many processes")
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse)
-    vault = MemoryVault()
-    supervise(tmp_path, vault, lambda: bool(started))
-    assert not list(tokens(vault))
+    token_store = MemoryTokenStore()
+    supervise(tmp_path, token_store, lambda: bool(started))
+    assert not list(all_credentials(token_store))

@@ -135,21 +135,21 @@ def test_a_node_whose_token_the_store_has_lost_gets_another(
     config = cluster(tmp_path)
     file = tmp_path / "state-nodes" / "m0" / "token"
 
-    def token_after(vault: StoredTokens) -> str:
+    def token_after(token_store: StoredTokens) -> str:
         nodes = LocalNodes(config, GRPC)
-        nodes.start(vault, now=1.7e9)
+        nodes.start(token_store, now=1.7e9)
         for child in nodes._children.values():
             child.wait(60.0)
         return read_token(file).reveal()
 
-    vault = StoredTokens({}, lambda rows: None)
-    first = token_after(vault)
-    assert token_after(vault) == first
+    token_store = StoredTokens({}, lambda rows: None)
+    first = token_after(token_store)
+    assert token_after(token_store) == first
     # Brought back from before the node was added.
-    vault = StoredTokens({}, lambda rows: None)
-    second = token_after(vault)
+    token_store = StoredTokens({}, lambda rows: None)
+    second = token_after(token_store)
     assert second != first
-    assert check_token(vault, second, now=1.7e9).subject == "m0"
+    assert check_token(token_store, second, now=1.7e9).subject == "m0"
     # Whom an operator has shut out stays out.
-    revoke_token(vault, second.split("_")[1], now=1.7e9)
-    assert token_after(vault) == second
+    revoke_token(token_store, second.split("_")[1], now=1.7e9)
+    assert token_after(token_store) == second

@@ -24,7 +24,7 @@ from themis.protocol.node_messages import NodeReport, SlotReport, SlotState
 from themis.rpc.client import Connection
 from themis.rpc.methods import REPORT, REPORTS, REQUEST_ID
 from themis.rpc.wire import to_bytes
-from themis.security.redaction import Redaction
+from themis.security.redaction import RedactionFilter
 from themis.security.tokens import Role
 from themis.service.http.request_ids import HEADER
 
@@ -44,7 +44,7 @@ def logged(formatter: logging.Formatter, level: int = logging.DEBUG) -> Iterator
     out = io.StringIO()
     handler = logging.StreamHandler(out)
     handler.addFilter(Marks())
-    handler.addFilter(Redaction())
+    handler.addFilter(RedactionFilter())
     handler.setFormatter(formatter)
     root = logging.getLogger("themis")
     before, passed_on = root.level, root.propagate

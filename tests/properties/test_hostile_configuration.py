@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.memory_token_store import MemoryVault
+from tests.support.memory_token_store import MemoryTokenStore
 from themis.config.keys import KEYS, SECTIONS
 from themis.config.loader import examine
 from themis.config.reload import plan_reload
@@ -63,10 +63,10 @@ def test_any_value_is_taken_or_refused(name: str, value: object) -> None:
 
 @given(value=VALUES)
 def test_any_credential_that_was_not_given_out_is_nobodys(value: object) -> None:
-    vault = MemoryVault()
+    token_store = MemoryTokenStore()
     for check in (check_token, check_bearer, check_session, redeem_link):
         try:
-            check(vault, value, now=1.0)
+            check(token_store, value, now=1.0)
         except UnknownCallerError:
             continue
         raise AssertionError(check)

@@ -228,7 +228,7 @@ def test_every_message_on_a_stream_needs_a_token_that_is_valid_then(tmp_path: Pa
         talk = CallStream(world.connection(Role.NODE, "m0"), REPORTS)
         await talk.ask(to_bytes(report_of(1)), 5.0)
         number = world.token_file(Role.NODE, "m0").read_text().split("_")[1]
-        revoke_token(world.vault, number, now=WALL)
+        revoke_token(world.token_store, number, now=WALL)
         with pytest.raises(UnknownCallerError, match="revoked"):
             await talk.ask(to_bytes(report_of(2)), 5.0)
 

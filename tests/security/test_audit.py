@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.memory_token_store import MemoryVault
+from tests.support.memory_token_store import MemoryTokenStore
 from themis.errors import ConfigError
 from themis.security.audit import AuditRow, CallOutcome, RefusalCounter, audited
 from themis.security.browser_sessions import make_link
 from themis.security.permissions import Verb
-from themis.security.redaction import MAX_TEXT, MOST_LOGGED, Redaction, clean, redact
+from themis.security.redaction import MAX_TEXT, MOST_LOGGED, RedactionFilter, clean, redact
 from themis.security.tokens import Identity, Role, create_token
 
-TOKEN = create_token(MemoryVault(), Role.TENANT, "vision", now=1.0).token.reveal()
+TOKEN = create_token(MemoryTokenStore(), Role.TENANT, "vision", now=1.0).token.reveal()
 WHO = Identity(Role.TENANT, "vision", "0123456789ab")
 OTHER = Identity(Role.TENANT, "speech", "ba9876543210")
-LINK = make_link(MemoryVault(), WHO, now=1.0).reveal()
+LINK = make_link(MemoryTokenStore(), WHO, now=1.0).reveal()
 
 
 def test_a_row_says_who_did_what_to_what_and_how_it_ended() -> None:
@@ -85,7 +85,7 @@ def test_a_row_has_a_time(at: float) -> None:
 def test_logs_hold_no_secrets_in_messages_arguments_or_tracebacks() -> None:
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
-    handler.addFilter(Redaction())
+    handler.addFilter(RedactionFilter())
     logger = logging.getLogger("themis.test.redaction")
     logger.propagate = False
     logger.setLevel(logging.INFO)
@@ -114,7 +114,7 @@ def test_logs_are_cut_where_no_secret_is(secret: str, around: str) -> None:
         for plain in (MOST_LOGGED - more, MOST_LOGGED + 8192 - len(around) - more):
             record = logging.LogRecord("x", 20, "x", 1, around + "." * plain + secret, (), None)
             record.exc_text = secret + "." * plain + around
-            assert Redaction().filter(record)
+            assert RedactionFilter().filter(record)
             for shown in (record.getMessage(), record.exc_text):
                 assert part not in shown
                 assert len(shown) <= MOST_LOGGED
@@ -123,7 +123,7 @@ def test_logs_are_cut_where_no_secret_is(secret: str, around: str) -> None:
 def test_of_a_long_message_the_beginning_is_logged_and_of_a_traceback_the_end() -> None:
     record = logging.LogRecord("x", 20, "x", 1, "a" + "." * 10**6 + "b", (), None)
     record.exc_text = "a" + "." * 10**6 + "b"
-    Redaction().filter(record)
+    RedactionFilter().filter(record)
     message, traceback = record.getMessage(), record.exc_text
     assert (message[0], len(message)) == ("a", MOST_LOGGED)
     assert (traceback[-1], len(traceback)) == ("b", MOST_LOGGED)

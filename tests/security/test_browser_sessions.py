@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.support.memory_token_store import MemoryVault
+from tests.support.memory_token_store import MemoryTokenStore
 from themis.errors import DeniedError, UnknownCallerError
 from themis.security.browser_sessions import (
     BrowserSession,
@@ -13,11 +13,11 @@ from themis.security.browser_sessions import (
     check_session,
     clear_cookie,
     csrf_of,
+    drop_expired_sessions,
     end_session,
     make_link,
     redeem_link,
     set_cookie,
-    sweep,
 )
 from themis.security.tokens import Identity, Role, create_token, revoke_token
 
@@ -25,107 +25,121 @@ NOW = 1_800_000_000.0
 
 
 @pytest.fixture
-def vault() -> MemoryVault:
-    return MemoryVault()
+def token_store() -> MemoryTokenStore:
+    return MemoryTokenStore()
 
 
 @pytest.fixture
-def identity(vault: MemoryVault) -> Identity:
-    return create_token(vault, Role.TENANT, "vision", now=NOW).credential.identity
+def identity(token_store: MemoryTokenStore) -> Identity:
+    return create_token(token_store, Role.TENANT, "vision", now=NOW).credential.identity
 
 
 @pytest.fixture
-def session(vault: MemoryVault, identity: Identity) -> BrowserSession:
-    return redeem_link(vault, make_link(vault, identity, now=NOW).reveal(), now=NOW, lifetime=60.0)
+def session(token_store: MemoryTokenStore, identity: Identity) -> BrowserSession:
+    return redeem_link(
+        token_store, make_link(token_store, identity, now=NOW).reveal(), now=NOW, lifetime=60.0
+    )
 
 
-def test_a_link_logs_in_once(vault: MemoryVault, identity: Identity) -> None:
-    code = make_link(vault, identity, now=NOW).reveal()
-    assert redeem_link(vault, code, now=NOW + 1).identity == identity
+def test_a_link_logs_in_once(token_store: MemoryTokenStore, identity: Identity) -> None:
+    code = make_link(token_store, identity, now=NOW).reveal()
+    assert redeem_link(token_store, code, now=NOW + 1).identity == identity
     with pytest.raises(UnknownCallerError, match="not valid"):
-        redeem_link(vault, code, now=NOW + 1)
+        redeem_link(token_store, code, now=NOW + 1)
 
 
-def test_of_two_at_the_same_time_one_gets_in(vault: MemoryVault, identity: Identity) -> None:
-    code = make_link(vault, identity, now=NOW).reveal()
+def test_of_two_at_the_same_time_one_gets_in(
+    token_store: MemoryTokenStore, identity: Identity
+) -> None:
+    code = make_link(token_store, identity, now=NOW).reveal()
     inner: list[BrowserSession] = []
 
-    class Racing(MemoryVault):
+    class Racing(MemoryTokenStore):
         def take(self, key: str) -> dict[str, str | float | None] | None:
             if not inner:
-                inner.append(redeem_link(vault, code, now=NOW))
-            taken = vault.take(key)
+                inner.append(redeem_link(token_store, code, now=NOW))
+            taken = token_store.take(key)
             return None if taken is None else dict(taken)
 
     racing = Racing()
-    racing.rows = vault.rows
+    racing.rows = token_store.rows
     with pytest.raises(UnknownCallerError):
         redeem_link(racing, code, now=NOW)
     assert len(inner) == 1
 
 
-def test_a_link_does_not_last(vault: MemoryVault, identity: Identity) -> None:
-    code = make_link(vault, identity, now=NOW).reveal()
+def test_a_link_does_not_last(token_store: MemoryTokenStore, identity: Identity) -> None:
+    code = make_link(token_store, identity, now=NOW).reveal()
     with pytest.raises(UnknownCallerError):
-        redeem_link(vault, code, now=NOW + 300.0)
+        redeem_link(token_store, code, now=NOW + 300.0)
 
 
-def test_a_wrong_guess_does_not_use_a_link_up(vault: MemoryVault, identity: Identity) -> None:
-    code = make_link(vault, identity, now=NOW).reveal()
+def test_a_wrong_guess_does_not_use_a_link_up(
+    token_store: MemoryTokenStore, identity: Identity
+) -> None:
+    code = make_link(token_store, identity, now=NOW).reveal()
     wrong = code[:-1] + ("0" if code[-1] != "0" else "1")
     with pytest.raises(UnknownCallerError):
-        redeem_link(vault, wrong, now=NOW)
-    assert redeem_link(vault, code, now=NOW).identity == identity
+        redeem_link(token_store, wrong, now=NOW)
+    assert redeem_link(token_store, code, now=NOW).identity == identity
 
 
 @pytest.mark.parametrize("code", [None, 7, "", "x", "a" * 10**6, "0" * 12 + "-" + "0" * 64, "\0"])
-def test_what_is_no_code_logs_nobody_in(vault: MemoryVault, code: object) -> None:
+def test_what_is_no_code_logs_nobody_in(token_store: MemoryTokenStore, code: object) -> None:
     with pytest.raises(UnknownCallerError):
-        redeem_link(vault, code, now=NOW)
+        redeem_link(token_store, code, now=NOW)
     with pytest.raises(UnknownCallerError):
-        check_session(vault, code, now=NOW)
-    end_session(vault, code)
+        check_session(token_store, code, now=NOW)
+    end_session(token_store, code)
 
 
-def test_a_cookie_is_its_person_until_it_ends(vault: MemoryVault, session: BrowserSession) -> None:
+def test_a_cookie_is_its_person_until_it_ends(
+    token_store: MemoryTokenStore, session: BrowserSession
+) -> None:
     cookie = session.cookie.reveal()
-    assert check_session(vault, cookie, now=NOW + 59.0) == session.identity
+    assert check_session(token_store, cookie, now=NOW + 59.0) == session.identity
     with pytest.raises(UnknownCallerError):
-        check_session(vault, cookie, now=NOW + 60.0)
+        check_session(token_store, cookie, now=NOW + 60.0)
 
 
-def test_a_link_is_no_cookie(vault: MemoryVault, identity: Identity) -> None:
-    code = make_link(vault, identity, now=NOW).reveal()
+def test_a_link_is_no_cookie(token_store: MemoryTokenStore, identity: Identity) -> None:
+    code = make_link(token_store, identity, now=NOW).reveal()
     with pytest.raises(UnknownCallerError):
-        check_session(vault, code, now=NOW)
+        check_session(token_store, code, now=NOW)
 
 
-def test_a_session_ends_with_its_token(vault: MemoryVault, session: BrowserSession) -> None:
-    revoke_token(vault, session.identity.credential, now=NOW)
+def test_a_session_ends_with_its_token(
+    token_store: MemoryTokenStore, session: BrowserSession
+) -> None:
+    revoke_token(token_store, session.identity.credential, now=NOW)
     with pytest.raises(UnknownCallerError, match="revoked"):
-        check_session(vault, session.cookie.reveal(), now=NOW + 1)
+        check_session(token_store, session.cookie.reveal(), now=NOW + 1)
 
 
-def test_a_link_of_a_revoked_token_is_over(vault: MemoryVault, identity: Identity) -> None:
-    code = make_link(vault, identity, now=NOW).reveal()
-    revoke_token(vault, identity.credential, now=NOW)
+def test_a_link_of_a_revoked_token_is_over(
+    token_store: MemoryTokenStore, identity: Identity
+) -> None:
+    code = make_link(token_store, identity, now=NOW).reveal()
+    revoke_token(token_store, identity.credential, now=NOW)
     with pytest.raises(UnknownCallerError):
-        redeem_link(vault, code, now=NOW)
+        redeem_link(token_store, code, now=NOW)
 
 
-def test_logging_out_ends_it_for_good(vault: MemoryVault, session: BrowserSession) -> None:
-    end_session(vault, session.cookie.reveal()[:13] + "0" * 64)
-    assert check_session(vault, session.cookie.reveal(), now=NOW) == session.identity
-    end_session(vault, session.cookie.reveal())
+def test_logging_out_ends_it_for_good(
+    token_store: MemoryTokenStore, session: BrowserSession
+) -> None:
+    end_session(token_store, session.cookie.reveal()[:13] + "0" * 64)
+    assert check_session(token_store, session.cookie.reveal(), now=NOW) == session.identity
+    end_session(token_store, session.cookie.reveal())
     with pytest.raises(UnknownCallerError):
-        check_session(vault, session.cookie.reveal(), now=NOW)
+        check_session(token_store, session.cookie.reveal(), now=NOW)
 
 
 def test_the_store_holds_no_codes_and_no_cookies(
-    vault: MemoryVault, identity: Identity, session: BrowserSession
+    token_store: MemoryTokenStore, identity: Identity, session: BrowserSession
 ) -> None:
-    code = make_link(vault, identity, now=NOW).reveal()
-    kept = json.dumps(dict(vault.rows))
+    code = make_link(token_store, identity, now=NOW).reveal()
+    kept = json.dumps(dict(token_store.rows))
     for secret in (code, session.cookie.reveal()):
         assert secret.partition("-")[2] not in kept
     assert session.cookie.reveal() not in repr(session)
@@ -178,10 +192,10 @@ def test_foreign_pages_and_bent_names_are_kept_out(
 
 
 def test_what_is_over_is_swept_away(
-    vault: MemoryVault, identity: Identity, session: BrowserSession
+    token_store: MemoryTokenStore, identity: Identity, session: BrowserSession
 ) -> None:
-    make_link(vault, identity, now=NOW)
-    assert sweep(vault, now=NOW) == 0
-    assert sweep(vault, now=NOW + 60.0) == 1
-    assert sweep(vault, now=NOW + 301.0) == 1
-    assert all(key.startswith("credential/") for key in vault.rows)
+    make_link(token_store, identity, now=NOW)
+    assert drop_expired_sessions(token_store, now=NOW) == 0
+    assert drop_expired_sessions(token_store, now=NOW + 60.0) == 1
+    assert drop_expired_sessions(token_store, now=NOW + 301.0) == 1
+    assert all(key.startswith("credential/") for key in token_store.rows)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.memory_token_store import MemoryVault
+from tests.support.memory_token_store import MemoryTokenStore
 from themis.errors import ConfigError, MissingFileError
 from themis.security.token_files import (
     ensure_admin,
@@ -16,7 +16,14 @@ from themis.security.token_files import (
     token_places,
     write_secret,
 )
-from themis.security.tokens import Role, Row, Secret, check_token, revoke_token, tokens
+from themis.security.tokens import (
+    Role,
+    Secret,
+    TokenRow,
+    all_credentials,
+    check_token,
+    revoke_token,
+)
 
 TOKEN = "themis_0123456789ab_" + "x" * 43
 
@@ -116,34 +123,34 @@ def test_root_keeps_its_state_where_systems_do() -> None:
 
 
 def test_the_first_start_leaves_a_token_for_the_admin_and_later_ones_do_not(tmp_path: Path) -> None:
-    vault = MemoryVault()
-    path = ensure_admin(vault, tmp_path, now=1.0)
+    token_store = MemoryTokenStore()
+    path = ensure_admin(token_store, tmp_path, now=1.0)
     assert path is not None
-    identity = check_token(vault, read_token(path).reveal(), now=2.0)
+    identity = check_token(token_store, read_token(path).reveal(), now=2.0)
     assert identity.role is Role.ADMIN
-    assert ensure_admin(vault, tmp_path, now=3.0) is None
+    assert ensure_admin(token_store, tmp_path, now=3.0) is None
     path.unlink()
-    assert ensure_admin(vault, tmp_path, now=3.0) is None
-    assert len(tokens(vault)) == 1
+    assert ensure_admin(token_store, tmp_path, now=3.0) is None
+    assert len(all_credentials(token_store)) == 1
 
 
 def test_when_the_last_admin_is_revoked_a_new_start_makes_another(tmp_path: Path) -> None:
-    vault = MemoryVault()
-    ensure_admin(vault, tmp_path, now=1.0)
-    revoke_token(vault, tokens(vault)[0].id, now=2.0)
-    path = ensure_admin(vault, tmp_path, now=3.0)
+    token_store = MemoryTokenStore()
+    ensure_admin(token_store, tmp_path, now=1.0)
+    revoke_token(token_store, all_credentials(token_store)[0].id, now=2.0)
+    path = ensure_admin(token_store, tmp_path, now=3.0)
     assert path is not None
-    assert check_token(vault, read_token(path).reveal(), now=4.0).role is Role.ADMIN
+    assert check_token(token_store, read_token(path).reveal(), now=4.0).role is Role.ADMIN
 
 
 def test_a_first_start_that_is_cut_off_can_be_repeated(tmp_path: Path) -> None:
-    class Full(MemoryVault):
-        def write(self, key: str, row: Row) -> None:
+    class Full(MemoryTokenStore):
+        def write(self, key: str, row: TokenRow) -> None:
             raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
         ensure_admin(Full(), tmp_path, now=1.0)
-    vault = MemoryVault()
-    path = ensure_admin(vault, tmp_path, now=2.0)
+    token_store = MemoryTokenStore()
+    path = ensure_admin(token_store, tmp_path, now=2.0)
     assert path is not None
-    assert check_token(vault, read_token(path).reveal(), now=3.0).subject == "admin"
+    assert check_token(token_store, read_token(path).reveal(), now=3.0).subject == "admin"

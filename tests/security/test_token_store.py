@@ -1,4 +1,4 @@
-"""The vault over a store: what is told is durable, and survives a restart."""
+"""The token_store over a store: what is told is durable, and survives a restart."""
 
 import json
 from collections.abc import Mapping
@@ -8,7 +8,14 @@ import pytest
 from themis.errors import UnavailableError, UnknownCallerError
 from themis.security.browser_sessions import check_session, make_link, redeem_link
 from themis.security.token_store import StoredTokens
-from themis.security.tokens import Role, check_token, create_token, find, note_use, revoke_token
+from themis.security.tokens import (
+    Role,
+    check_token,
+    create_token,
+    find_credential,
+    note_use,
+    revoke_token,
+)
 
 NOW = 1_800_000_000.0
 
@@ -29,7 +36,7 @@ class PretendStore:
             else:
                 self.kept[key] = text
 
-    def vault(self) -> StoredTokens:
+    def token_store(self) -> StoredTokens:
         return StoredTokens(self.kept, self.commit)
 
 
@@ -39,53 +46,53 @@ def store() -> PretendStore:
 
 
 def test_everything_survives_a_restart(store: PretendStore) -> None:
-    vault = store.vault()
-    made = create_token(vault, Role.TENANT, "vision", now=NOW, lifetime=99.0, note="for ann")
-    note_use(vault, made.credential.id, now=NOW + 1)
-    code = make_link(vault, made.credential.identity, now=NOW).reveal()
-    session = redeem_link(vault, code, now=NOW)
-    again = store.vault()
+    token_store = store.token_store()
+    made = create_token(token_store, Role.TENANT, "vision", now=NOW, lifetime=99.0, note="for ann")
+    note_use(token_store, made.credential.id, now=NOW + 1)
+    code = make_link(token_store, made.credential.identity, now=NOW).reveal()
+    session = redeem_link(token_store, code, now=NOW)
+    again = store.token_store()
     assert check_token(again, made.token.reveal(), now=NOW) == made.credential.identity
     assert check_session(again, session.cookie.reveal(), now=NOW) == made.credential.identity
-    kept = find(again, made.credential.id)
+    kept = find_credential(again, made.credential.id)
     assert kept is not None
     assert (kept.used, kept.expires, kept.note) == (NOW + 1, NOW + 99.0, "for ann")
 
 
 def test_a_used_link_stays_used_after_a_restart(store: PretendStore) -> None:
-    vault = store.vault()
-    identity = create_token(vault, Role.TENANT, "vision", now=NOW).credential.identity
-    code = make_link(vault, identity, now=NOW).reveal()
-    redeem_link(vault, code, now=NOW)
+    token_store = store.token_store()
+    identity = create_token(token_store, Role.TENANT, "vision", now=NOW).credential.identity
+    code = make_link(token_store, identity, now=NOW).reveal()
+    redeem_link(token_store, code, now=NOW)
     with pytest.raises(UnknownCallerError):
-        redeem_link(store.vault(), code, now=NOW)
+        redeem_link(store.token_store(), code, now=NOW)
 
 
 def test_what_could_not_be_kept_has_not_happened(store: PretendStore) -> None:
-    vault = store.vault()
-    made = create_token(vault, Role.TENANT, "vision", now=NOW)
-    code = make_link(vault, made.credential.identity, now=NOW).reveal()
+    token_store = store.token_store()
+    made = create_token(token_store, Role.TENANT, "vision", now=NOW)
+    code = make_link(token_store, made.credential.identity, now=NOW).reveal()
     store.down = True
     with pytest.raises(UnavailableError):
-        create_token(vault, Role.ADMIN, "eve", now=NOW)
+        create_token(token_store, Role.ADMIN, "eve", now=NOW)
     with pytest.raises(UnavailableError):
-        revoke_token(vault, made.credential.id, now=NOW)
+        revoke_token(token_store, made.credential.id, now=NOW)
     with pytest.raises(UnavailableError):
-        redeem_link(vault, code, now=NOW)
+        redeem_link(token_store, code, now=NOW)
     store.down = False
-    assert vault.keys("credential/") == [f"credential/{made.credential.id}"]
-    assert check_token(vault, made.token.reveal(), now=NOW).subject == "vision"
-    assert redeem_link(vault, code, now=NOW).identity == made.credential.identity
+    assert token_store.keys("credential/") == [f"credential/{made.credential.id}"]
+    assert check_token(token_store, made.token.reveal(), now=NOW).subject == "vision"
+    assert redeem_link(token_store, code, now=NOW).identity == made.credential.identity
 
 
 def test_rows_of_others_are_left_alone(store: PretendStore) -> None:
-    vault = store.vault()
-    assert vault.read("app/a") is None
-    assert vault.keys("") == []
-    assert vault.take("app/a") is None
+    token_store = store.token_store()
+    assert token_store.read("app/a") is None
+    assert token_store.keys("") == []
+    assert token_store.take("app/a") is None
     assert "app/a" in store.kept
 
 
 def test_the_store_gets_no_secrets(store: PretendStore) -> None:
-    made = create_token(store.vault(), Role.TENANT, "vision", now=NOW)
+    made = create_token(store.token_store(), Role.TENANT, "vision", now=NOW)
     assert made.token.reveal().rpartition("_")[2] not in json.dumps(store.kept)

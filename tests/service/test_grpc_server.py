@@ -213,7 +213,7 @@ def test_a_revoked_token_ends_at_once_and_a_new_one_in_its_file_is_found(tmp_pat
         await node.report(report_of("m0", 1))
         path = world.token_file(Role.NODE, "m0")
         number = path.read_text().split("_")[1]
-        revoke_token(world.vault, number, now=WALL)
+        revoke_token(world.token_store, number, now=WALL)
         with pytest.raises(UnknownCallerError, match="revoked"):
             await node.report(report_of("m0", 2))
         path.unlink()
@@ -250,7 +250,7 @@ def test_with_certificates_a_token_counts_only_on_its_own_machine(tmp_path: Path
         for number in (4, 5):
             with pytest.raises(UnknownCallerError):
                 await client(ours, None).report(report_of("m0", number))
-            revoke_token(world.vault, token.read_text().split("_")[1], now=WALL)
+            revoke_token(world.token_store, token.read_text().split("_")[1], now=WALL)
         # A new token is good with the same certificate, and not with another.
         token.unlink()
         world.token_file(Role.NODE, "m0")
@@ -311,7 +311,7 @@ def test_only_agents_of_the_service_itself_come_without_certificates(tmp_path: P
         assert door is not None
         assert door != world.address
         assert is_loopback(door.host)
-        host = create_token(world.vault, Role.TENANT, "ann", now=WALL, note=HOST_NOTE)
+        host = create_token(world.token_store, Role.TENANT, "ann", now=WALL, note=HOST_NOTE)
         ours = AgentClient(Connection(door, Credentials(token=host.token)))
         assert (await ours.exchange(says())).answers == 1
         theirs = Credentials(world.token_file(Role.TENANT, "ann"))

@@ -54,7 +54,7 @@ class World:
     """A service and its door. `stop` and `start` are a restart."""
 
     folder: Path
-    vault: StoredTokens = field(default_factory=lambda: StoredTokens({}, lambda rows: None))
+    token_store: StoredTokens = field(default_factory=lambda: StoredTokens({}, lambda rows: None))
     rule: str = "fifo"
     settings: Settings = QUICK
     node_ttl: float = 4.0
@@ -74,7 +74,7 @@ class World:
         self._service = Service(state, store, Inline())
         await self._service.start()
         door = replace(self.door, wall=lambda: WALL)
-        self._server = GrpcServer(self._service, self.vault, door)
+        self._server = GrpcServer(self._service, self.token_store, door)
         self.address = await self._server.start(self.address)
 
     async def stop(self) -> None:
@@ -104,7 +104,7 @@ class World:
         """A file with a token of this role, made when first asked for."""
         path = self.folder / f"{role}-{subject}.token"
         if not path.exists():
-            write_secret(path, create_token(self.vault, role, subject, now=WALL).token)
+            write_secret(path, create_token(self.token_store, role, subject, now=WALL).token)
         return path
 
     def connection(self, role: Role, subject: str) -> Connection:

@@ -44,7 +44,11 @@ class Desk:
     """A service, its API, and a token for everybody."""
 
     def __init__(
-        self, service: Service, vault: StoredTokens, client: httpx.AsyncClient, api: ApiContext
+        self,
+        service: Service,
+        token_store: StoredTokens,
+        client: httpx.AsyncClient,
+        api: ApiContext,
     ) -> None:
         self.service = service
         self.api = api
@@ -58,7 +62,7 @@ class Desk:
             (Role.VIEWER, "eve"),
             (Role.NODE, "m0"),
         ):
-            issued = create_token(vault, role, subject, now=1000.0)
+            issued = create_token(token_store, role, subject, now=1000.0)
             self.tokens[subject] = issued.token.reveal()
 
     async def call(self, who: str, method: str, path: str, body: Any = None) -> httpx.Response:
@@ -102,12 +106,12 @@ async def desk_of(
         for machine in machines:
             service.steward._lifecycle.feed(ev.MachineJoined(service.now(), machine))
             service.steward._add_node(machine.name, service.now())
-    vault = StoredTokens(service.rows, service.rows.keep)
+    token_store = StoredTokens(service.rows, service.rows.keep)
     around = ApiSettings(frozenset({HOST}), limits=limits or CallerLimits(), wall=lambda: desk.wall)
-    api = ApiContext(service, vault, around)
+    api = ApiContext(service, token_store, around)
     transport = httpx.ASGITransport(make_app(api))
     async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
-        desk = Desk(service, vault, client, api)
+        desk = Desk(service, token_store, client, api)
         try:
             yield desk
         finally:

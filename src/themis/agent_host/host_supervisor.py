@@ -1,6 +1,6 @@
 """Starts, restarts and ends agent hosts: one child process for each owner whose apps need agents.
 
-    supervisor = HostSupervisor(submitted_apps, vault, HostCommand(config, grpc))
+    supervisor = HostSupervisor(submitted_apps, token_store, HostCommand(config, grpc))
     await supervisor.run()       # until cancelled; then the hosts are ended
 
 A host ends with the service: its standard input is a pipe that the service never writes to, and the
@@ -23,7 +23,14 @@ from themis.config.keys import ServiceConfig
 from themis.core.model import OwnerId
 from themis.errors import ThemisError
 from themis.security.token_files import write_secret
-from themis.security.tokens import HOST_NOTE, Role, TokenStore, create_token, forget_token, tokens
+from themis.security.tokens import (
+    HOST_NOTE,
+    Role,
+    TokenStore,
+    all_credentials,
+    create_token,
+    forget_token,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -80,14 +87,14 @@ class HostSupervisor:
     def __init__(
         self,
         demand: HostDemand,
-        vault: TokenStore,
+        token_store: TokenStore,
         command: HostCommand,
         *,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._demand = demand
-        self._vault = vault
+        self._token_store = token_store
         self._command = command
         self._wall = wall
         self._monotonic = monotonic
@@ -96,9 +103,9 @@ class HostSupervisor:
     async def run(self) -> None:
         """Supervise until cancelled."""
         # Tokens that an earlier service left behind.
-        for credential in tokens(self._vault):
+        for credential in all_credentials(self._token_store):
             if credential.note == HOST_NOTE:
-                forget_token(self._vault, credential.id)
+                forget_token(self._token_store, credential.id)
         self._command.folder.mkdir(mode=0o700, exist_ok=True)
         try:
             while True:
@@ -139,7 +146,9 @@ class HostSupervisor:
 
     async def _run_once(self, owner: OwnerId) -> int:
         """Run one process from its start to its exit; returns its exit code."""
-        issued = create_token(self._vault, Role.TENANT, owner, now=self._wall(), note=HOST_NOTE)
+        issued = create_token(
+            self._token_store, Role.TENANT, owner, now=self._wall(), note=HOST_NOTE
+        )
         try:
             token_file = self._command.folder / f"{owner}.token"
             token_file.unlink(missing_ok=True)  # That of an earlier host is not valid any more.
@@ -157,7 +166,7 @@ class HostSupervisor:
             finally:
                 await _end(process)
         finally:
-            forget_token(self._vault, issued.credential.id)
+            forget_token(self._token_store, issued.credential.id)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -17,7 +17,7 @@ from themis.node.disk import is_running, make_passable
 from themis.node.process import owners_of
 from themis.recording.cluster_files import read_cluster
 from themis.security.token_files import read_token, write_secret
-from themis.security.tokens import Role, TokenStore, create_token, find
+from themis.security.tokens import Role, TokenStore, create_token, find_credential
 
 _LOG = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class LocalNodes:
         self._grpc = grpc
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, vault: TokenStore, *, now: float) -> list[str]:
+    def start(self, token_store: TokenStore, *, now: float) -> list[str]:
         """Start the nodes that are not running; returns their names.
 
         Raises:
@@ -47,7 +47,7 @@ class LocalNodes:
             folder = nodes_folder(config) / name
             make_passable(folder)
             # Also for one that runs: it reads the file again when it is told that nobody knows it.
-            ensure_token(vault, folder / "token", name, now, "a local node")
+            ensure_token(token_store, folder / "token", name, now, "a local node")
             if is_running(folder):
                 continue
             self._children[name] = spawn(command, folder)
@@ -84,7 +84,7 @@ def local_machines(config: ServiceConfig) -> tuple[Machine, ...]:
     return machines
 
 
-def ensure_token(vault: TokenStore, path: Path, name: str, now: float, note: str) -> None:
+def ensure_token(token_store: TokenStore, path: Path, name: str, now: float, note: str) -> None:
     """Give a node a token unless it has one that the store knows, or knows to be revoked.
 
     A store that was brought back from before the node was added does not know it, and neither does
@@ -95,10 +95,10 @@ def ensure_token(vault: TokenStore, path: Path, name: str, now: float, note: str
     """
     if path.exists():
         number = read_token(path).reveal().split("_")[1]
-        if find(vault, number) is not None:
+        if find_credential(token_store, number) is not None:
             return
         path.unlink()
-    issued = create_token(vault, Role.NODE, name, now=now, note=note)
+    issued = create_token(token_store, Role.NODE, name, now=now, note=note)
     write_secret(path, issued.token)
 
 

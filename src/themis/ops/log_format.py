@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from themis.security.redaction import Redaction, redact
+from themis.security.redaction import RedactionFilter, redact
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _HARMLESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
@@ -127,7 +127,7 @@ def start_logging(log_level: str, log_format: str) -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     handler = logging.StreamHandler()
     handler.addFilter(Marks())
-    handler.addFilter(Redaction())
+    handler.addFilter(RedactionFilter())
     handler.setFormatter(JsonLines() if log_format == "json" else TextLines())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("themis").setLevel(log_level.upper())

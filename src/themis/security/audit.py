@@ -1,9 +1,9 @@
-"""Who did what, when, and how it ended: rows that outlive the service and hold no secrets.
+"""Rows of the audit log: the caller, the verb, the target and the outcome, without secrets.
 
-    row = audited(identity, Verb.CANCEL, "resnet-lr", at=now, outcome=Outcome.DONE)
+    row = audited(identity, Verb.CANCEL, "resnet-lr", at=now, outcome=CallOutcome.DONE)
 
-Commands, environments and tokens of users never get here: a row has names, numbers and words of
-ours. As a second line every text is searched for what looks like a secret.
+Commands, environments and tokens of users never get here: a row has names, numbers and texts of the
+service. As a second defence, whatever looks like a secret is removed from every text.
 """
 
 import math
@@ -19,12 +19,12 @@ from themis.security.tokens import Identity
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """Who did what, and whether it was allowed."""
+    """One call, and how it ended."""
 
     at: float
     """Seconds since 1970."""
     who: str
-    """Role, subject and id of the credential (which is no secret); `nobody` without one."""
+    """Role, subject and id of the credential (no secret); `nobody` without one."""
     verb: str
     target: str
     outcome: str
@@ -49,21 +49,21 @@ def audited(
     outcome: CallOutcome = CallOutcome.DONE,
     details: Mapping[str, object] | None = None,
 ) -> AuditRow:
-    """A row for the audit log, with everything in it made harmless.
+    """A row for the audit log, with all texts cleaned.
 
     Raises:
-        ConfigError: The time is none.
+        ConfigError: The time is not finite.
     """
     if not math.isfinite(at):
         raise ConfigError("at", at, "a time")
-    told = ", ".join(f"{clean(key)}={clean(value)}" for key, value in (details or {}).items())
+    detail = ", ".join(f"{clean(key)}={clean(value)}" for key, value in (details or {}).items())
     return AuditRow(
-        float(at), caller(identity), verb.value, clean(target), outcome.value, clean(told)
+        float(at), caller(identity), verb.value, clean(target), outcome.value, clean(detail)
     )
 
 
 def caller(identity: Identity | None) -> str:
-    """Who calls, in one word: tenant/vision/3f09a1b2c3d4."""
+    """The caller in one word: tenant/vision/3f09a1b2c3d4."""
     if identity is None:
         return "nobody"
     return f"{identity.role}/{identity.subject}/{identity.credential}"
@@ -71,28 +71,27 @@ def caller(identity: Identity | None) -> str:
 
 @dataclass(slots=True)
 class _Window:
-    """What was refused again within a minute of a row that was written."""
+    """Refusals that repeat a written row within a minute."""
 
     row: AuditRow
     more: int = 0
 
 
 class RefusalCounter:
-    """Rows for what was refused: a flood of it must not fill the store.
+    """Rows for refused calls, few enough that a flood of them cannot fill the store.
 
-    The first of a caller, verb and outcome is written at once; those of the next minute are
-    counted, and their number written when the minute is over and somebody asks (`due`), or at the
-    end (`close`).
+    The first refusal of a caller, verb and outcome is written at once. Those of the next minute are
+    counted; their number is written by a later call of `note` or `due`, or by `close`.
     """
 
     def __init__(self, seconds: float = 60.0, most: int = 10_000) -> None:
         self._seconds = seconds
         self._most = most
         self._windows: dict[tuple[str, str, str], _Window] = {}
-        """In the order in which they began."""
+        """The oldest first."""
 
     def note(self, row: AuditRow) -> list[AuditRow]:
-        """The rows to be written because of this one."""
+        """The rows to write because of this refusal."""
         rows = self.due(row.at)
         key = (row.who, row.verb, row.outcome)
         known = self._windows.get(key)
@@ -105,17 +104,17 @@ class RefusalCounter:
         return [*rows, row]
 
     def due(self, now: float) -> list[AuditRow]:
-        """The rows of minutes that are over."""
+        """The rows of minutes that have passed."""
         rows: list[AuditRow] = []
         for key, window in list(self._windows.items()):
-            # Over as well when the clock was set back: nothing may be counted for ever.
+            # A clock that was set back also ends a minute: nothing may be counted for ever.
             if window.row.at <= now < window.row.at + self._seconds:
                 break
             rows += self._ended(key, now)
         return rows
 
     def close(self, now: float) -> list[AuditRow]:
-        """The rows of all that was counted: nobody will ask for them later."""
+        """The rows of everything that was counted, at the end of the service."""
         return [row for key in list(self._windows) for row in self._ended(key, now)]
 
     def _ended(self, key: tuple[str, str, str], now: float) -> list[AuditRow]:

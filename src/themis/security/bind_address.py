@@ -9,10 +9,10 @@ from themis.errors import ConfigError
 
 
 def check_bind(key: str, address: Address, tls: Tls) -> None:
-    """Let an address pass if nobody on the way can read along.
+    """Refuse an address that other machines could read along with.
 
     Raises:
-        ConfigError: Others could reach it, and there is no TLS. Says what to do.
+        ConfigError: Other machines could reach it, and there is no TLS. Says what to do.
     """
     if is_loopback(address.host) or (tls.cert and tls.key):
         return
@@ -28,19 +28,19 @@ def listen(key: str, address: Address) -> socket.socket:
     """A socket that is bound to an address.
 
     Raises:
-        ConfigError: It is taken, or not of this machine. Says what to do.
+        ConfigError: It is in use, or not of this machine. Says what to do.
     """
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    # Said in so many words: of a socket that may be anything asyncio does not know that it must not
-    # hold back small answers (TCP_NODELAY).
-    door = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    # With IPPROTO_TCP: asyncio sets TCP_NODELAY, which keeps small answers quick, only on sockets
+    # that say so.
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        door.bind((address.host, address.port))
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((address.host, address.port))
     except OSError as error:
-        door.close()
+        bound.close()
         raise ConfigError(key, str(address), _instead(key, address, error)) from None
-    return door
+    return bound
 
 
 def _instead(key: str, address: Address, error: OSError) -> str:

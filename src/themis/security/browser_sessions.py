@@ -1,9 +1,9 @@
 """Browsers: a login link that works once, then a cookie.
 
-    link = make_link(vault, identity, now=now)       # the path goes into a URL for this person
-    session = redeem_link(vault, code, now=now)      # the second time it is refused
+    link = make_link(store, identity, now=now)       # the path goes into a URL for this person
+    session = redeem_link(store, code, now=now)      # the second time it is refused
     set_cookie(session, tls=True)                    # for the Set-Cookie header
-    check_session(vault, cookie, now=now)            # Identity, on every later request
+    check_session(store, cookie, now=now)            # Identity, on every later request
 
 A session is no stronger than the token it was made with, and ends with it. Writes need the
 session's CSRF token in a header: `check_csrf`.
@@ -18,7 +18,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from themis.errors import DeniedError, UnknownCallerError
-from themis.security.tokens import Identity, Row, Secret, TokenStore, digest_of, find
+from themis.security.tokens import (
+    Identity,
+    Secret,
+    TokenRow,
+    TokenStore,
+    digest_of,
+    find_credential,
+)
 
 LINK_SECONDS = 300.0
 SESSION_SECONDS = 12 * 3600.0
@@ -40,69 +47,69 @@ class BrowserSession:
 
 
 def make_link(
-    vault: TokenStore, identity: Identity, *, now: float, lifetime: float = LINK_SECONDS
+    token_store: TokenStore, identity: Identity, *, now: float, lifetime: float = LINK_SECONDS
 ) -> Secret:
     """A code that logs one browser in as this identity, once and soon."""
     number, secret = secrets.token_hex(6), secrets.token_hex(32)
-    row: Row = {
+    row: TokenRow = {
         "credential": identity.credential,
         "digest": digest_of(f"link/{number}", secret),
         "expires": now + lifetime,
     }
-    vault.write(_LINK + number, row)
+    token_store.write(_LINK + number, row)
     return Secret(f"{number}-{secret}")
 
 
 def redeem_link(
-    vault: TokenStore, code: object, *, now: float, lifetime: float = SESSION_SECONDS
+    token_store: TokenStore, code: object, *, now: float, lifetime: float = SESSION_SECONDS
 ) -> BrowserSession:
-    """Use up a code for a session.
+    """Begin a session with the code of a link, which is used up.
 
     Raises:
-        UnknownCallerError: It is none, was used, or is too old; or its token is not valid.
+        UnknownCallerError: The code was used, is too old or wrong, or its token is not valid.
     """
     problem = UnknownCallerError("login", "this link is not valid (any more): ask for another")
-    row, number, secret = _looked_up(vault, _LINK, code)
+    row, number, secret = _looked_up(token_store, _LINK, code)
     if row is None or not hmac.compare_digest(
         str(row["digest"]), digest_of(f"link/{number}", secret)
     ):
         raise problem
-    # Only who knows the secret uses it up; of two who do, one gets it.
-    taken = vault.take(_LINK + number)
+    # Only a browser that knows the secret uses the code up; of two that do, one gets the session.
+    taken = token_store.take(_LINK + number)
     if taken is None or now >= _time(taken):
         raise problem
-    identity = _alive(vault, taken, now)
-    return _begin(vault, identity, now, lifetime)
+    identity = _alive(token_store, taken, now)
+    return _begin(token_store, identity, now, lifetime)
 
 
-def check_session(vault: TokenStore, cookie: object, *, now: float) -> Identity:
-    """Who this cookie belongs to.
+def check_session(token_store: TokenStore, cookie: object, *, now: float) -> Identity:
+    """The identity behind a cookie.
 
     Raises:
-        UnknownCallerError: It is none, has expired, or its token is not valid any more.
+        UnknownCallerError: The cookie or its token is not valid, or not any more.
     """
-    row, number, secret = _looked_up(vault, _SESSION, cookie)
+    row, number, secret = _looked_up(token_store, _SESSION, cookie)
     kept = str(row["digest"]) if row else "0" * 64
     same = hmac.compare_digest(kept, digest_of(f"session/{number}", secret))
     if row is None or not same or now >= _time(row):
         raise UnknownCallerError("session", "not logged in, or not any more")
-    return _alive(vault, row, now)
+    return _alive(token_store, row, now)
 
 
-def end_session(vault: TokenStore, cookie: object) -> None:
-    """Log out. A cookie that is none changes nothing."""
-    row, number, secret = _looked_up(vault, _SESSION, cookie)
+def end_session(token_store: TokenStore, cookie: object) -> None:
+    """Log out; an invalid cookie changes nothing."""
+    row, number, secret = _looked_up(token_store, _SESSION, cookie)
     if row and hmac.compare_digest(str(row["digest"]), digest_of(f"session/{number}", secret)):
-        vault.take(_SESSION + number)
+        token_store.take(_SESSION + number)
 
 
 def csrf_of(cookie: str) -> Secret:
-    """What pages of this session send along with writes: only they can know it."""
+    """The text that pages of this session send with writes; other pages cannot know it."""
     return Secret(digest_of("csrf", cookie))
 
 
 def check_csrf(cookie: object, header: object) -> None:
-    """Let a write pass if the page that sent it is ours.
+    """Refuse a write unless a page of this service sent it.
 
     Raises:
         DeniedError: The header is missing or belongs to another session.
@@ -114,15 +121,15 @@ def check_csrf(cookie: object, header: object) -> None:
 
 
 def check_origin(host: object, origin: object, allowed: Collection[str]) -> None:
-    """Let a request pass if it was meant for us and comes from our own pages.
+    """Refuse a request unless it was meant for this service and comes from its pages.
 
     Args:
         host: The `Host` header.
         origin: The `Origin` header; None where there is none (not a browser, or a plain visit).
-        allowed: Names with ports under which people reach the service.
+        allowed: Names with ports under which browsers reach the service.
 
     Raises:
-        DeniedError: It was not: a name that was bent to our address, or another site's page.
+        DeniedError: Another site's page sent it, or a host name that was rebound to this address.
     """
     names = {name.lower() for name in allowed}
     if not isinstance(host, str) or host.lower() not in names:
@@ -138,7 +145,7 @@ def check_origin(host: object, origin: object, allowed: Collection[str]) -> None
 
 
 def cookie_name(*, tls: bool) -> str:
-    """With TLS a name that browsers take only from us, over TLS, and for every path."""
+    """With TLS a name that browsers accept only from this host, over TLS, for every path."""
     return "__Host-themis" if tls else "themis"
 
 
@@ -153,45 +160,49 @@ def clear_cookie(*, tls: bool) -> str:
     return _cookie("", 0, tls=tls)
 
 
-def sweep(vault: TokenStore, *, now: float) -> int:
-    """Forget links and sessions that are over; returns how many."""
-    over = [
+def drop_expired_sessions(token_store: TokenStore, *, now: float) -> int:
+    """Delete links and sessions that have expired; returns how many."""
+    expired = [
         key
         for prefix in (_LINK, _SESSION)
-        for key in vault.keys(prefix)
-        if now >= _time(vault.read(key) or {"expires": 0.0})
+        for key in token_store.keys(prefix)
+        if now >= _time(token_store.read(key) or {"expires": 0.0})
     ]
-    return sum(vault.take(key) is not None for key in over)
+    return sum(token_store.take(key) is not None for key in expired)
 
 
-def _begin(vault: TokenStore, identity: Identity, now: float, lifetime: float) -> BrowserSession:
+def _begin(
+    token_store: TokenStore, identity: Identity, now: float, lifetime: float
+) -> BrowserSession:
     number, secret = secrets.token_hex(6), secrets.token_hex(32)
-    row: Row = {
+    row: TokenRow = {
         "credential": identity.credential,
         "digest": digest_of(f"session/{number}", secret),
         "expires": now + lifetime,
     }
-    vault.write(_SESSION + number, row)
+    token_store.write(_SESSION + number, row)
     cookie = f"{number}-{secret}"
     return BrowserSession(Secret(cookie), csrf_of(cookie), identity, now + lifetime)
 
 
-def _alive(vault: TokenStore, row: Row, now: float) -> Identity:
-    credential = find(vault, str(row["credential"]))
+def _alive(token_store: TokenStore, row: TokenRow, now: float) -> Identity:
+    credential = find_credential(token_store, str(row["credential"]))
     fault = credential.fault(now) if credential else "its token is gone"
     if credential is None or fault:
         raise UnknownCallerError("session", f"not logged in any more: {fault}")
     return credential.identity
 
 
-def _looked_up(vault: TokenStore, prefix: str, text: object) -> tuple[Row | None, str, str]:
+def _looked_up(
+    token_store: TokenStore, prefix: str, text: object
+) -> tuple[TokenRow | None, str, str]:
     found = _CODE.fullmatch(text) if isinstance(text, str) and len(text) <= 256 else None
     if found is None:
         return None, "", ""
-    return vault.read(prefix + found[1]), found[1], found[2]
+    return token_store.read(prefix + found[1]), found[1], found[2]
 
 
-def _time(row: Row) -> float:
+def _time(row: TokenRow) -> float:
     value: Any = row["expires"]
     return float(value)
 

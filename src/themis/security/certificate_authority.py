@@ -4,8 +4,8 @@
     make_server(folder, ["themis.lab", "10.0.0.5"], now=now)     # server.pem, server.key
     make_client(folder, Role.NODE, "gpu-07", now=now)            # node-gpu-07.pem, .key
 
-Enough for a cluster of one's own; certificates of an existing authority do as well. Keys are files
-of mode 0600 that are never written over.
+Enough for a private cluster; certificates of an existing authority do as well. Keys are files of
+mode 0600 that are never overwritten.
 """
 
 import datetime as dt
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 AUTHORITY_DAYS = 3650.0
 DAYS = 398.0
-"""What browsers accept at most."""
+"""The most that browsers accept."""
 
 _BACKDATED = dt.timedelta(minutes=5)
-"""For machines whose clocks are a little behind."""
+"""For machines whose clocks are slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class CertificatePair:
 
 
 def make_authority(folder: Path, *, now: float, days: float = AUTHORITY_DAYS) -> CertificatePair:
-    """A new authority: who has its key can be anybody.
+    """A new authority. Its key can sign a certificate for any name.
 
     Raises:
         ConfigError: There is one in the folder, or the folder cannot be written to.
@@ -62,7 +62,7 @@ def make_server(
     """The service's certificate, for the names and addresses that it is called by.
 
     Raises:
-        ConfigError: No or odd names, no authority in the folder, or one is there already.
+        ConfigError: No names or invalid ones, no authority in the folder, or one is there already.
     """
     if not names:
         raise ConfigError("names", "none", "at least one name or address of the service")
@@ -77,7 +77,7 @@ def make_client(
     """A certificate for a node, or for an owner's agents, with the name in it.
 
     Raises:
-        ConfigError: An odd name, no authority in the folder, or one is there already.
+        ConfigError: An invalid name, no authority in the folder, or one is there already.
     """
     check_name("name", name)
     crypto = _Crypto()
@@ -114,7 +114,7 @@ def _span(now: float, days: float) -> tuple[dt.datetime, dt.datetime]:
 
 def _written(folder: Path, stem: str, cert: bytes, key: bytes) -> CertificatePair:
     pair = CertificatePair(folder / f"{stem}.pem", folder / f"{stem}.key")
-    # The key first: it is what must not be lost or written over.
+    # The key first: writing it fails where there is one already.
     write_secret(pair.key, Secret(key.decode().rstrip("\n")))
     pair.cert.write_bytes(cert)
     return pair
@@ -208,7 +208,7 @@ class _Crypto:
         from cryptography.hazmat.primitives import hashes  # noqa: PLC0415 - see above
         from cryptography.hazmat.primitives.serialization import Encoding  # noqa: PLC0415 - see above
 
-        # Verifiers that go by the book want to know which key signed.
+        # Strict verifiers want to know which key signed.
         key_id = self.x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
         builder = builder.add_extension(key_id, critical=False)
         return bytes(builder.sign(signer, hashes.SHA256()).public_bytes(Encoding.PEM))

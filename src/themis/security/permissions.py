@@ -1,12 +1,12 @@
-"""Who may do what: one table of verb x role x (own | of others).
+"""Permissions: one table of verb x role x (own | of others).
 
     decide(identity, Verb.CANCEL, owner="vision").allowed
     require(identity, Verb.CANCEL, owner="vision")        # or DeniedError
 
-Every route and RPC names its verb, and a verb without a row does not import. `own` means that the
-subject of the credential is the owner of the app (or the name of the node) that the call is about;
-what belongs to nobody in particular, or does not exist, counts as of others: so a stranger cannot
-tell an app that is not there from one that is not theirs.
+Every route and RPC names its verb, and a verb without a row fails the import. `own` means that the
+subject of the credential is the owner of the app (or the name of the node) that the call is about.
+What has no owner, or does not exist, counts as of others: so a caller cannot tell an app that does
+not exist from one of another owner.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from themis.security.tokens import Credential, Identity, Role
 
 
 class Access(StrEnum):
-    """What a cell of the table says."""
+    """One cell of the table."""
 
     ALLOW = "allow"
     DENY = "deny"
@@ -26,7 +26,7 @@ class Access(StrEnum):
 
 
 class Verb(StrEnum):
-    """Everything that can be asked of the service."""
+    """Everything that callers can ask of the service."""
 
     # For people with sweeps.
     SUBMIT = "submit"
@@ -50,7 +50,7 @@ class Verb(StrEnum):
     CORDON = "nodes cordon"
     UNCORDON = "nodes uncordon"
     REMOVE_NODE = "nodes remove"
-    """Show a machine no more that is gone for good."""
+    """Stop showing a machine that is gone for good."""
     RESTORE_GPU = "nodes restore"
     """Take a GPU out of quarantine."""
     HOLD = "hold"
@@ -80,13 +80,13 @@ class Verb(StrEnum):
     WHOAMI = "whoami"
     METRICS = "metrics"
     HEALTH = "health"
-    """Whether the service lives and is ready; says nothing else."""
+    """Whether the service is alive and ready, and nothing else."""
     ABOUT = "about"
     """Version, OpenAPI, files of the pages."""
     # For machines.
     NODE_REPORT = "node report"
     NODE_JOIN = "node join"
-    """The check of shared storage, and what a node must know before its first report."""
+    """The check of shared storage, and what a node needs before its first report."""
     # For agents, about their own apps.
     AGENT_POLL = "agent poll"
     AGENT_BID = "agent bid"
@@ -113,7 +113,7 @@ class Decision:
 
     @property
     def anonymous(self) -> bool:
-        """Whether others must be left nameless in the answer."""
+        """Whether the answer leaves out the names of others."""
         return self.access is Access.ANONYMOUS
 
 
@@ -121,8 +121,8 @@ _CELLS = {"+": Access.ALLOW, "-": Access.DENY, "?": Access.ANONYMOUS}
 _COLUMNS = (None, Role.VIEWER, Role.TENANT, Role.NODE, Role.ADMIN)
 
 # Two signs for each role, own and of others: + allowed, ? with others anonymous, - denied.
-# Nobody is a caller without a credential. Admins do not bid and do not report: an agent speaks for
-# its owner's apps, a node for its machine, and nobody for either of them.
+# `nobody` is a caller without a credential. Admins neither bid nor report: only an agent speaks for
+# its owner's apps, and only a node for its machine.
 _ROWS = """
                   nobody viewer tenant node  admin
 submit              --     --     +-     --    ++
@@ -181,7 +181,7 @@ agent metrics       --     --     +-     --    --
 """
 
 Cell = tuple[Verb, Role | None, bool]
-"""A verb, a role (None: no credential), and whether it is about what is one's own."""
+"""A verb, a role (None: no credential), and whether the object is the caller's own."""
 
 
 def _read(rows: str) -> dict[Cell, Access]:
@@ -206,10 +206,10 @@ def decide(identity: Identity | None, verb: Verb, owner: str | None = None) -> D
     """What the table says.
 
     Args:
-        identity: Who calls; None without a credential.
-        verb: What they ask for.
-        owner: The owner of the app, or the name of the node, that it is about. None: nobody's, or
-            something that does not exist.
+        identity: The caller; None without a credential.
+        verb: What the caller asks for.
+        owner: The owner of the app, or the name of the node, that it is about; None if it has no
+            owner or does not exist.
     """
     if identity is None:
         access = TABLE[verb, None, False]
@@ -221,7 +221,7 @@ def decide(identity: Identity | None, verb: Verb, owner: str | None = None) -> D
 
 
 def require(identity: Identity | None, verb: Verb, owner: str | None = None) -> Decision:
-    """The decision, if it is not a denial.
+    """The decision, unless it is a denial.
 
     Raises:
         UnknownCallerError: There is no identity, and one is needed.
@@ -236,9 +236,9 @@ def require(identity: Identity | None, verb: Verb, owner: str | None = None) -> 
 
 
 def token_owner(credential: Credential) -> str | None:
-    """Whose a token is, for `decide`: an owner's, or nobody's.
+    """The owner of a token, for `decide`; None for tokens of nodes and admins.
 
-    A tenant who happens to be called like a node or an administrator has no claim to their tokens.
+    A tenant with the name of a node or an admin has no claim to the token of that.
     """
     return credential.subject if credential.role in {Role.TENANT, Role.VIEWER} else None
 

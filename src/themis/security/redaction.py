@@ -1,6 +1,6 @@
 """Texts without secrets: for audit rows, logs and messages of errors.
 
-log.addFilter(Redaction())
+log.addFilter(RedactionFilter())
 clean(text)                 # one short, printable line
 """
 
@@ -13,7 +13,7 @@ MAX_TEXT = 400
 MOST_LOGGED = 10_000
 """Characters of a message, and of a traceback, that are logged."""
 _MARGIN = 8192
-"""Characters beyond those that are shown in which secrets are looked for: as long as a key is."""
+"""Characters beyond the shown ones that are searched for secrets: as long as a key is."""
 _SHORT_MARGIN = 3 * MAX_TEXT
 
 _SECRETS = (
@@ -21,8 +21,8 @@ _SECRETS = (
     # Codes of login links and cookies.
     (re.compile(r"\b([0-9a-f]{12})-[0-9a-f]{64}\b"), r"\1-***"),
     (re.compile(r"(?i)\b(bearer|basic) +[A-Za-z0-9._~+/=-]{8,}"), r"\1 ***"),
-    # Passwords in URLs of stores. From the beginning of a word: from each letter of a long one it
-    # would take the square of its length.
+    # Passwords in URLs of stores. From the start of a word: trying each letter of a long one would
+    # take time quadratic in its length.
     (re.compile(r"\b(\w{1,32}://[^\s:/@]*):[^\s/@]+@"), r"\1:***@"),
     (re.compile(r"(?i)\b(password|passwd|secret|api_?key)(['\"]?\s*[=:]\s*)\S+"), r"\1\2***"),
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(-----END [A-Z ]*-----|\Z)"), "***"),
@@ -37,10 +37,10 @@ def redact(text: str) -> str:
 
 
 def _shortened(text: str, most: int, margin: int, *, last: bool = False) -> str:
-    """The beginning of a text, or its end, without secrets; what is far away costs nothing.
+    """The beginning of a text, or its end, without secrets; the rest costs no time.
 
-    Half a secret looks like none. So what is looked at is longer than what is shown, and what
-    stands where it was cut, a margin wide, is left out.
+    A secret that was cut in half is not recognised. So a margin beyond the shown part is searched
+    too, and then left out.
     """
     if len(text) <= most + margin:
         shown = redact(text)
@@ -51,18 +51,18 @@ def _shortened(text: str, most: int, margin: int, *, last: bool = False) -> str:
 
 
 def clean(text: object) -> str:
-    """A short text on one line that neither tells a secret nor steers a terminal."""
-    # Integers of thousands of digits are no text to Python.
+    """A short text on one line, without secrets and without control characters."""
+    # Python does not convert integers of thousands of digits.
     given = brief(text) if isinstance(text, int) else text
     shown = _shortened(str(given), MAX_TEXT, _SHORT_MARGIN)
     return "".join(ch if ch.isprintable() else "\ufffd" for ch in shown)
 
 
-class Redaction(logging.Filter):
-    """Takes secrets out of log records, whoever wrote them."""
+class RedactionFilter(logging.Filter):
+    """Removes secrets from log records of all libraries."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let every record pass, cleaned; its arguments and its traceback too."""
+        """Clean the message, arguments and traceback of a record; every record passes."""
         record.msg = _shortened(record.getMessage(), MOST_LOGGED, _MARGIN)
         record.args = None
         if record.exc_info and not record.exc_text:

@@ -1,6 +1,6 @@
-"""TLS for the service and those who call it, from files.
+"""TLS for the service and its callers, from files.
 
-    check_files(config.tls, now=now)                 # mistakes have names before anything listens
+    check_files(config.tls, now=now)                 # finds mistakes before anything listens
     uvicorn.Config(app, **uvicorn_options(config.tls))
     server.add_secure_port(str(config.grpc), grpc_server(config.tls))
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from cryptography import x509
 
 PEER_NAMES = {Role.NODE: "themis://node/", Role.TENANT: "themis://owner/"}
-"""How certificates name nodes and owners, as URIs."""
+"""URIs by which certificates name nodes and owners."""
 WARN_DAYS = 30.0
-"""Of a certificate that is valid for less than this one is told."""
+"""The doctor warns of a certificate that is valid for less than this."""
 
 _MAX_BYTES = 1_000_000
 
 
 def check_files(tls: Tls, *, now: float) -> None:
-    """Look at the service's files before it listens, so that mistakes have names.
+    """Check the service's files before it listens.
 
     Raises:
-        ConfigError: A file is missing, is none, has expired, or key and certificate do not fit.
+        ConfigError: A file is missing, invalid or has expired, or key and certificate do not match.
     """
     for key, path in (("tls.cert", tls.cert), ("tls.ca", tls.ca)):
         if path is not None and days_left(path, now=now) <= 0.0:
@@ -55,7 +55,7 @@ def uvicorn_options(tls: Tls) -> dict[str, Any]:
 
 
 def grpc_server(tls: Tls) -> "grpc.ServerCredentials | None":
-    """What a gRPC server listens with; None without certificates (loopback only)."""
+    """Credentials of a gRPC server; None without certificates (loopback only)."""
     import grpc  # noqa: PLC0415 - slow to import
 
     if tls.cert is None or tls.key is None:
@@ -68,7 +68,7 @@ def grpc_server(tls: Tls) -> "grpc.ServerCredentials | None":
 def grpc_client(
     ca: Path | None, cert: Path | None = None, key: Path | None = None
 ) -> "grpc.ChannelCredentials":
-    """What a gRPC client calls with; with `cert` and `key` it says who it is."""
+    """Credentials of a gRPC client; `cert` and `key` are its own certificate."""
     import grpc  # noqa: PLC0415 - slow to import
 
     return grpc.ssl_channel_credentials(
@@ -79,7 +79,7 @@ def grpc_client(
 
 
 def peer_of(pem: bytes) -> tuple[Role, str] | None:
-    """Whom a certificate (already checked by TLS) speaks for; None if for nobody we know."""
+    """Role and name in a certificate that TLS has checked; None if it has neither."""
     x509 = cryptography_x509()
     try:
         certificate = x509.load_pem_x509_certificate(pem)
@@ -94,27 +94,27 @@ def peer_of(pem: bytes) -> tuple[Role, str] | None:
 
 
 def check_peer(identity: Identity, pem: bytes | None, *, required: bool) -> None:
-    """Let a node's or an agent's call pass if certificate and token name the same.
+    """Refuse a call of a node or an agent whose certificate and token do not agree.
 
     Args:
-        identity: Whom the token stands for.
-        pem: The certificate that TLS checked; None where the caller showed none.
-        required: Whether it must show one (`tls.require_client`).
+        identity: The identity of the token.
+        pem: The certificate that TLS has checked; None if the caller presented none.
+        required: Whether it must present one (`tls.require_client`).
 
     Raises:
-        DeniedError: They do not: a token that was carried to another machine.
+        DeniedError: They do not agree: the token may have been copied to another machine.
     """
     if identity.role not in PEER_NAMES or (pem is None and not required):
         return
     named = peer_of(pem) if pem is not None else None
     if named != (identity.role, identity.subject):
-        shown = f"that of {named[0]} {named[1]}" if named else "missing, or names nobody"
+        shown = f"that of {named[0]} {named[1]}" if named else "missing, or without a name"
         who = f"{identity.role} {identity.subject}"
         raise DeniedError(who, f"the certificate is {shown}")
 
 
 def days_left(path: Path, *, now: float) -> float:
-    """How long a certificate is still valid, in days; negative when it is over.
+    """How long a certificate is still valid, in days; negative after it has expired.
 
     Raises:
         ConfigError: It cannot be read.
@@ -136,7 +136,7 @@ def read_certificate(path: Path) -> "x509.Certificate":
 
 
 def read_file(path: Path, *, private: bool = False) -> bytes:
-    """What is in a file; a private one must be closed to others.
+    """The bytes of a file; a private one must not be readable by others.
 
     Raises:
         ConfigError: It cannot be read, or others can read it.

@@ -4,7 +4,8 @@
     token = read_token(path)                        # refused if others could have read it
     find_token(os.environ)                          # where the command line looks
 
-The first start of the service writes the admin's token so, and the command line finds it.
+The first start of the service writes the admin's token to such a file, where the command line finds
+it.
 """
 
 import os
@@ -25,7 +26,7 @@ _MAX_BYTES = 4096
 
 
 def state_folder(environ: Mapping[str, str], *, root: bool) -> Path:
-    """Where the service keeps its things unless told otherwise."""
+    """The default folder for the state of the service."""
     if root:
         return STATE
     base = environ.get("XDG_STATE_HOME") or f"{environ.get('HOME') or '.'}/.local/state"
@@ -33,7 +34,7 @@ def state_folder(environ: Mapping[str, str], *, root: bool) -> Path:
 
 
 def token_places(environ: Mapping[str, str], *, root: bool) -> tuple[Path, ...]:
-    """Where a token may be, the first that is there is taken."""
+    """Where a token may be; the first file that exists counts."""
     if environ.get(VARIABLE):
         return (Path(environ[VARIABLE]),)
     base = environ.get("XDG_CONFIG_HOME") or f"{environ.get('HOME') or '.'}/.config"
@@ -57,11 +58,11 @@ def find_token(environ: Mapping[str, str], *, root: bool) -> Secret:
     )
 
 
-def ensure_admin(vault: "TokenStore", folder: Path, *, now: float) -> Path | None:
-    """If nobody can run the cluster, make a token for that; returns its file.
+def ensure_admin(token_store: "TokenStore", folder: Path, *, now: float) -> Path | None:
+    """Make a token for an admin if there is no valid one; returns its file.
 
-    The file comes first: a crash between the two leaves a token that opens nothing, which the next
-    start replaces, and never one that nobody has seen.
+    The file is written first: a crash leaves a token that is not valid yet, which the next start
+    replaces, and never a valid token that no file has.
 
     Raises:
         ConfigError: The file cannot be written.
@@ -73,13 +74,13 @@ def ensure_admin(vault: "TokenStore", folder: Path, *, now: float) -> Path | Non
         keep_token,
     )
 
-    if has_admin(vault, now=now):
+    if has_admin(token_store, now=now):
         return None
     issued = draft_token(Role.ADMIN, "admin", now=now, note="made at the first start")
     path = folder / ADMIN_FILE
     path.unlink(missing_ok=True)
     write_secret(path, issued.token)
-    keep_token(vault, issued.credential)
+    keep_token(token_store, issued.credential)
     return path
 
 
@@ -90,7 +91,7 @@ def read_token(path: Path) -> Secret:
         ConfigError: There is no such file, others can read it, or it holds no token.
     """
     try:
-        # Neither a link nor a pipe that somebody else put there.
+        # Neither a link nor a pipe that another user may have put there.
         number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         raise MissingFileError("token", str(path)) from None
@@ -109,10 +110,10 @@ def read_token(path: Path) -> Secret:
 
 
 def write_secret(path: Path, secret: Secret) -> None:
-    """Put a secret in a new file with mode 0600 that is there as a whole or not at all.
+    """Write a secret to a new file of mode 0600, all of it or nothing.
 
     Raises:
-        ConfigError: A file is there already, or none can be made.
+        ConfigError: The file exists already, or cannot be written.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -124,7 +125,7 @@ def write_secret(path: Path, secret: Secret) -> None:
                 handle.write(secret.reveal().encode() + b"\n")
                 handle.flush()
                 os.fsync(number)
-            # A link fails where a rename would replace what is there.
+            # A link fails where a rename would replace an existing file.
             os.link(draft, path)
         finally:
             draft.unlink()

@@ -1,7 +1,7 @@
 """Credentials in the store: read from memory, written through.
 
     saved = store.load()
-    vault = KeptVault(saved.kept, lambda rows: store.commit(Batch(kept=rows)))
+    tokens = StoredTokens(saved.kept, lambda rows: store.commit(Batch(kept=rows)))
 
 Checks of tokens happen on every call and must not wait for a disk; changes are rare and must be on
 it before anybody is told.
@@ -11,42 +11,42 @@ import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from themis.security.tokens import Row
+from themis.security.tokens import TokenRow
 
 PREFIXES = ("credential/", "used/", "link/", "session/")
-"""Of all that is kept, these rows are the vault's."""
+"""The rows of the store that belong to credentials and sessions."""
 
 Commit = Callable[[Mapping[str, str | None]], object]
-"""Makes texts durable by name (None removes one), all or nothing; raises if it could not."""
+"""Makes rows durable by key (None deletes one), all or nothing; raises if it cannot."""
 
 
 class StoredTokens:
-    """Satisfies `Vault` over texts that a store keeps by name; safe from several threads."""
+    """A `TokenStore` over the rows of a store; safe from several threads."""
 
     def __init__(self, kept: Mapping[str, str], commit: Commit) -> None:
         self._commit = commit
         self._lock = threading.Lock()
-        self._rows: dict[str, Row] = {
+        self._rows: dict[str, TokenRow] = {
             key: json.loads(text) for key, text in kept.items() if key.startswith(PREFIXES)
         }
 
-    def read(self, key: str) -> Row | None:
+    def read(self, key: str) -> TokenRow | None:
         """The row under this key."""
         return self._rows.get(key)
 
     def keys(self, prefix: str) -> Sequence[str]:
-        """All keys that begin so, sorted."""
+        """All keys with this prefix, sorted."""
         with self._lock:
             return sorted(key for key in self._rows if key.startswith(prefix))
 
-    def write(self, key: str, row: Row) -> None:
-        """Put a row, or another in its place."""
+    def write(self, key: str, row: TokenRow) -> None:
+        """Write a row, or replace it."""
         with self._lock:
             self._commit({key: json.dumps(dict(row), allow_nan=False)})
             self._rows[key] = dict(row)
 
-    def take(self, key: str) -> Row | None:
-        """Remove a row and return it. Of several callers at most one gets it."""
+    def take(self, key: str) -> TokenRow | None:
+        """Delete a row and return it. Of several callers at most one gets it."""
         with self._lock:
             if key not in self._rows:
                 return None

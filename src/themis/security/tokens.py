@@ -1,12 +1,12 @@
-"""Who calls: tokens, and what is kept of them.
+"""Tokens: made, checked, revoked.
 
-    issued = create_token(vault, Role.TENANT, "vision", now=now, lifetime=90 * 86400)
+    issued = create_token(token_store, Role.TENANT, "vision", now=now, lifetime=90 * 86400)
     print(issued.token.reveal())                     # themis_3f09..._..., shown once
-    check_token(vault, text_from_the_caller, now=now)    # Identity(role=TENANT, subject="vision")
+    check_token(token_store, text, now=now)          # Identity(role=TENANT, subject="vision")
 
-A token is `themis_<id>_<secret>`: the id finds the row, the secret (256 random bits) proves it. At
-rest there is only a hash, bound to the id. Who somebody is follows from the credential and from
-nothing else in a message.
+A token is `themis_<id>_<secret>`: the id finds the row, the secret (256 random bits) proves it. The
+store has only a hash, bound to the id. The identity of a caller follows from the credential alone,
+never from other fields of a message.
 """
 
 import hmac
@@ -23,47 +23,47 @@ from themis.config.secret import TOKEN, Secret
 from themis.core.model.ids import check_name, check_number
 from themis.errors import ConfigError, DeniedError, MissingError, UnknownCallerError
 
-Row = Mapping[str, str | float | None]
-"""What is kept under one key: plain JSON."""
+TokenRow = Mapping[str, str | float | None]
+"""What the store has under one key: plain JSON."""
 
 _PREFIX = "credential/"
 _USED = "used/"
-"""In rows of their own: noting a use must not undo a revocation that happens meanwhile."""
+"""Rows of their own: noting a use must not undo a revocation at the same time."""
 _LETTERS = string.ascii_letters + string.digits
 _MAX_TEXT = 256
 MAX_LIFETIME = 10 * 366 * 86400.0
 HOST_NOTE = "agents of the service"
-"""Of the tokens that the service gives to agents that it starts."""
+"""The note of tokens that the service gives to agents that it starts."""
 USE_NOTED_EVERY = 3600.0
-"""Not every use is worth a write to the store; the hour of the last one is."""
+"""How often a use is written to the store, in seconds."""
 
 
 class Role(StrEnum):
-    """What a credential is for. Each credential has one."""
+    """What a credential is for; each has one role."""
 
     VIEWER = "viewer"
-    """Looks, with the eyes of its subject."""
+    """Sees what its subject sees, and changes nothing."""
     TENANT = "tenant"
     """Submits apps and speaks for them; its subject is their owner."""
     NODE = "node"
-    """Speaks for the one machine that is its subject."""
+    """Speaks for one machine, its subject."""
     ADMIN = "admin"
     """Runs the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who calls, as the credential says."""
+    """A caller, as its credential says."""
 
     role: Role
     subject: str
     credential: str
-    """The id of the token, which is no secret: for the audit log."""
+    """The id of the token (no secret), for the audit log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What is kept of a token. Times are seconds since 1970."""
+    """What the store has of a token. Times are seconds since 1970."""
 
     id: str
     role: Role
@@ -73,16 +73,16 @@ class Credential:
     expires: float | None = None
     revoked: float | None = None
     used: float | None = None
-    """About when it was last used."""
+    """The time of its last use, to the hour."""
     note: str = ""
 
     @property
     def identity(self) -> Identity:
-        """Whom it stands for."""
+        """The identity of callers with this token."""
         return Identity(self.role, self.subject, self.id)
 
     def fault(self, now: float) -> str:
-        """Why it is not valid at this time; empty if it is."""
+        """Why it is not valid at this time; empty if it is valid."""
         if self.revoked is not None:
             return "this token was revoked"
         if self.expires is not None and now >= self.expires:
@@ -91,8 +91,8 @@ class Credential:
 
 
 @dataclass(frozen=True, slots=True)
-class Issued:
-    """A new token, this once, and what is kept of it."""
+class IssuedToken:
+    """A new token, and what the store keeps of it."""
 
     token: Secret
     credential: Credential
@@ -101,57 +101,57 @@ class Issued:
 class TokenStore(Protocol):
     """Rows that outlive the service. Each call is whole and durable when it returns."""
 
-    def read(self, key: str) -> Row | None:
+    def read(self, key: str) -> TokenRow | None:
         """The row under this key."""
 
     def keys(self, prefix: str) -> Sequence[str]:
-        """All keys that begin so, sorted."""
+        """All keys with this prefix, sorted."""
 
-    def write(self, key: str, row: Row) -> None:
-        """Put a row, or another in its place."""
+    def write(self, key: str, row: TokenRow) -> None:
+        """Write a row, or replace it."""
 
-    def take(self, key: str) -> Row | None:
-        """Remove a row and return it. Of several callers at most one gets it."""
+    def take(self, key: str) -> TokenRow | None:
+        """Delete a row and return it. Of several callers at most one gets it."""
 
 
-def check_host(vault: TokenStore, identity: Identity) -> None:
-    """Let pass only agents that the service itself has started.
+def check_host(token_store: TokenStore, identity: Identity) -> None:
+    """Refuse all but agents that the service itself has started.
 
     Raises:
-        DeniedError: Somebody else's token.
+        DeniedError: The token is another one.
     """
-    credential = find(vault, identity.credential)
+    credential = find_credential(token_store, identity.credential)
     if credential is None or credential.role is not Role.TENANT or credential.note != HOST_NOTE:
         reason = "only agents that the service started may call here"
         raise DeniedError(f"{identity.role} {identity.subject}", reason)
 
 
 def create_token(
-    vault: TokenStore,
+    token_store: TokenStore,
     role: Role,
     subject: str,
     *,
     now: float,
     lifetime: float | None = None,
     note: str = "",
-) -> Issued:
+) -> IssuedToken:
     """A new token for a role and its subject: an owner, a node, or a person.
 
     Raises:
-        ConfigError: A name, a lifetime or a note that cannot be.
+        ConfigError: The name, the lifetime or the note is not allowed.
     """
     issued = draft_token(role, subject, now=now, lifetime=lifetime, note=note)
-    keep_token(vault, issued.credential)
+    keep_token(token_store, issued.credential)
     return issued
 
 
 def draft_token(
     role: Role, subject: str, *, now: float, lifetime: float | None = None, note: str = ""
-) -> Issued:
-    """A token that nobody knows of yet: worth something from `keep_token` on.
+) -> IssuedToken:
+    """A token that is not valid before `keep_token`.
 
     Raises:
-        ConfigError: A name, a lifetime or a note that cannot be.
+        ConfigError: The name, the lifetime or the note is not allowed.
     """
     check_name("subject", subject)
     if lifetime is not None:
@@ -166,25 +166,25 @@ def draft_token(
         None if lifetime is None else now + lifetime,
         note=check_note(note),
     )
-    return Issued(Secret(f"themis_{number}_{secret}"), credential)
+    return IssuedToken(Secret(f"themis_{number}_{secret}"), credential)
 
 
-def keep_token(vault: TokenStore, credential: Credential) -> None:
+def keep_token(token_store: TokenStore, credential: Credential) -> None:
     """Make a drafted token valid."""
-    vault.write(_PREFIX + credential.id, _row(credential))
+    token_store.write(_PREFIX + credential.id, _row(credential))
 
 
-def check_token(vault: TokenStore, text: object, *, now: float) -> Identity:
-    """Who presents this token.
+def check_token(token_store: TokenStore, text: object, *, now: float) -> Identity:
+    """The identity of a token.
 
     Raises:
-        UnknownCallerError: It is none, or not valid. Only who knows the secret is told why.
+        UnknownCallerError: It is not valid. Only a caller that knows the secret learns why.
     """
     found = TOKEN.fullmatch(text) if isinstance(text, str) and len(text) <= _MAX_TEXT else None
     if found is None:
         raise UnknownCallerError("caller", "no valid token")
-    credential = find(vault, found[1])
-    # Hashed and compared even if there is none, so that the time taken tells nothing of ids.
+    credential = find_credential(token_store, found[1])
+    # Hashed and compared even if there is none, so that the time taken reveals no ids.
     kept = credential.digest if credential else "0" * 64
     same = hmac.compare_digest(kept, _digest(found[1], found[2]))
     if credential is None or not same:
@@ -195,104 +195,108 @@ def check_token(vault: TokenStore, text: object, *, now: float) -> Identity:
     return credential.identity
 
 
-def check_bearer(vault: TokenStore, header: object, *, now: float) -> Identity:
-    """Who sends this `Authorization` header.
+def check_bearer(token_store: TokenStore, header: object, *, now: float) -> Identity:
+    """The identity in an `Authorization` header.
 
     Raises:
         UnknownCallerError: There is no valid token in it.
     """
     text = header if isinstance(header, str) else ""
     scheme, _, token = text.partition(" ")
-    return check_token(vault, token if scheme.lower() == "bearer" else None, now=now)
+    return check_token(token_store, token if scheme.lower() == "bearer" else None, now=now)
 
 
 class VerifiedToken:
-    """That somebody on a stream has shown a token: the next message need not be hashed again.
+    """A token that was checked on this stream: later messages need no hash.
 
-    It holds while nothing at all has changed in what is kept of the token.
+    It counts as checked while its row in the store is unchanged.
     """
 
     __slots__ = ("_credential", "_header", "_row")
 
     def __init__(self) -> None:
         self._header: object = None
-        self._row: Row | None = None
+        self._row: TokenRow | None = None
         self._credential: Credential | None = None
 
-    def check(self, vault: TokenStore, header: object, *, now: float) -> Identity:
-        """Who sends this `Authorization` header, which is the same object every time.
+    def check(self, token_store: TokenStore, header: object, *, now: float) -> Identity:
+        """The identity in an `Authorization` header, which is the same object every time.
 
         Raises:
             UnknownCallerError: There is no valid token in it, or none any more.
         """
         known = self._credential
         if known is not None and header is self._header:
-            same = vault.read(_PREFIX + known.id) is self._row
+            same = token_store.read(_PREFIX + known.id) is self._row
             if same and not known.fault(now):
                 return known.identity
         self._credential = None
-        identity = check_bearer(vault, header, now=now)
-        self._header, self._row = header, vault.read(_PREFIX + identity.credential)
-        self._credential = find(vault, identity.credential)
+        identity = check_bearer(token_store, header, now=now)
+        self._header, self._row = header, token_store.read(_PREFIX + identity.credential)
+        self._credential = find_credential(token_store, identity.credential)
         return identity
 
 
-def note_use(vault: TokenStore, number: str, *, now: float) -> None:
-    """Keep that a token was used, if that is news by an hour."""
-    used: Any = vault.read(_USED + number)
+def note_use(token_store: TokenStore, number: str, *, now: float) -> None:
+    """Note that a token was used, at most once an hour."""
+    used: Any = token_store.read(_USED + number)
     if used is not None and now - used["at"] < USE_NOTED_EVERY:
         return
-    if find(vault, number) is None:
+    if find_credential(token_store, number) is None:
         return
-    vault.write(_USED + number, {"at": _instant(now)})
+    token_store.write(_USED + number, {"at": _instant(now)})
 
 
-def revoke_token(vault: TokenStore, number: str, *, now: float) -> Credential:
-    """End a token for good; a second time changes nothing.
+def revoke_token(token_store: TokenStore, number: str, *, now: float) -> Credential:
+    """Revoke a token; a second time changes nothing.
 
     Raises:
         MissingError: There is no such token.
     """
-    credential = find(vault, number)
+    credential = find_credential(token_store, number)
     if credential is None:
-        # A whole token given in place of its id must not come back in a message.
+        # If the caller gave the whole token for its id, it must not come back in a message.
         name = number if _is_id(number) else "token"
         raise MissingError(name, "no token has this id (the 12 characters after themis_)")
     if credential.revoked is None:
         credential = replace(credential, revoked=_instant(now))
-        vault.write(_PREFIX + credential.id, _row(credential))
+        token_store.write(_PREFIX + credential.id, _row(credential))
     return credential
 
 
-def forget_token(vault: TokenStore, number: str) -> None:
-    """Remove a token altogether: for those that people never saw."""
-    vault.take(_PREFIX + number)
-    vault.take(_USED + number)
+def forget_token(token_store: TokenStore, number: str) -> None:
+    """Delete a token that no person has ever seen."""
+    token_store.take(_PREFIX + number)
+    token_store.take(_USED + number)
 
 
-def find(vault: TokenStore, number: str) -> Credential | None:
+def find_credential(token_store: TokenStore, number: str) -> Credential | None:
     """The credential with this id, valid or not."""
-    row = vault.read(_PREFIX + number) if _is_id(number) else None
-    return None if row is None else _credential(row, vault.read(_USED + number))
+    row = token_store.read(_PREFIX + number) if _is_id(number) else None
+    return None if row is None else _credential(row, token_store.read(_USED + number))
 
 
-def tokens(vault: TokenStore) -> tuple[Credential, ...]:
+def all_credentials(token_store: TokenStore) -> tuple[Credential, ...]:
     """All credentials, the oldest first."""
-    found = [find(vault, key.removeprefix(_PREFIX)) for key in vault.keys(_PREFIX)]
+    found = [
+        find_credential(token_store, key.removeprefix(_PREFIX)) for key in token_store.keys(_PREFIX)
+    ]
     there = [item for item in found if item is not None]
     return tuple(sorted(there, key=lambda item: (item.created, item.id)))
 
 
-def has_admin(vault: TokenStore, *, now: float) -> bool:
-    """Whether anybody can run the cluster; if not, the service makes a token at its start."""
-    return any(item.role is Role.ADMIN and not item.fault(now) for item in tokens(vault))
+def has_admin(token_store: TokenStore, *, now: float) -> bool:
+    """Whether there is a valid admin token; if not, the service makes one at its start."""
+    return any(
+        item.role is Role.ADMIN and not item.fault(now) for item in all_credentials(token_store)
+    )
 
 
 def check_note(note: object) -> str:
-    """A remark on a credential: one line of at most 200 printable characters.
+    """A note on a credential: one line of at most 200 printable characters.
 
     Raises:
-        ConfigError: It is not, or a token is in it.
+        ConfigError: It is something else, or has a token in it.
     """
     allowed = "one line of at most 200 printable characters"
     if not isinstance(note, str) or len(note) > 200 or not note.isprintable():
@@ -303,7 +307,7 @@ def check_note(note: object) -> str:
 
 
 def digest_of(purpose: str, secret: str) -> str:
-    """What is kept of a secret of 256 random bits; no salt or slow hash would add anything."""
+    """The hash of a secret of 256 random bits, which needs neither salt nor a slow hash."""
     return hmac.digest(f"themis/{purpose}".encode(), secret.encode(), "sha256").hex()
 
 
@@ -327,7 +331,7 @@ def _instant(now: float) -> float:
     return float(now)
 
 
-def _row(credential: Credential) -> Row:
+def _row(credential: Credential) -> TokenRow:
     return {
         "id": credential.id,
         "role": credential.role.value,
@@ -340,7 +344,7 @@ def _row(credential: Credential) -> Row:
     }
 
 
-def _credential(row: Row, used: Row | None) -> Credential:
+def _credential(row: TokenRow, used: TokenRow | None) -> Credential:
     values: dict[str, Any] = dict(row)
     last: Any = used["at"] if used else None
     return Credential(**{**values, "role": Role(values["role"]), "used": last})
@@ -353,12 +357,13 @@ __all__ = [
     "USE_NOTED_EVERY",
     "Credential",
     "Identity",
-    "Issued",
+    "IssuedToken",
     "Role",
-    "Row",
     "Secret",
+    "TokenRow",
     "TokenStore",
     "VerifiedToken",
+    "all_credentials",
     "check_bearer",
     "check_host",
     "check_note",
@@ -366,11 +371,10 @@ __all__ = [
     "create_token",
     "digest_of",
     "draft_token",
-    "find",
+    "find_credential",
     "forget_token",
     "has_admin",
     "keep_token",
     "note_use",
     "revoke_token",
-    "tokens",
 ]

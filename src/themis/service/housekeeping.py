@@ -9,7 +9,7 @@ from typing import Any
 
 from themis.config.keys import Retention
 from themis.errors import FatalStoreError, ThemisError
-from themis.security.browser_sessions import sweep
+from themis.security.browser_sessions import drop_expired_sessions
 from themis.security.token_store import StoredTokens
 from themis.service.persistence.round_history import REMEMBERED, Steps, read_rounds
 from themis.service.service import Service
@@ -50,10 +50,10 @@ async def _prune(service: Service, retention: Retention) -> None:
         pruned = await service.queue.run(prune)
 
 
-async def sweep_sessions(vault: StoredTokens) -> None:
+async def sweep_sessions(token_store: StoredTokens) -> None:
     """Remove browser sessions that have expired."""
     while True:
-        sweep(vault, now=time.time())
+        drop_expired_sessions(token_store, now=time.time())
         await asyncio.sleep(_SWEEP_EVERY)
 
 

@@ -120,16 +120,16 @@ class ServiceProcess:
             stack.callback(store.close)
             service = self._service = await self._begin(store, config, new=new)
             stack.push_async_callback(service.close)
-            vault = StoredTokens(service.rows, service.rows.keep)
-            made = ensure_admin(vault, config.state_dir, now=time.time())
+            token_store = StoredTokens(service.rows, service.rows.keep)
+            made = ensure_admin(token_store, config.state_dir, now=time.time())
             await service.queue.settled()
-            grpc, own = await self._open_grpc(stack, service, vault, config)
-            http = await stack.enter_async_context(self._http(service, vault, config))
+            grpc, own = await self._open_grpc(stack, service, token_store, config)
+            http = await stack.enter_async_context(self._http(service, token_store, config))
             stack.enter_context(self._signals())
             self._beside(stack, keep_house(service, lambda: self._loaded.config.retention))
-            self._beside(stack, sweep_sessions(vault))
-            await self._start_hosts(stack, service, vault, HostCommand(config, own))
-            await self._start_nodes(stack, service, vault, config, grpc)
+            self._beside(stack, sweep_sessions(token_store))
+            await self._start_hosts(stack, service, token_store, HostCommand(config, own))
+            await self._start_nodes(stack, service, token_store, config, grpc)
             epoch = service.steward.epoch
             self._announce(Listening(http, grpc, str(made or ""), store.url, epoch))
             _LOG.info(
@@ -151,9 +151,13 @@ class ServiceProcess:
         stack.callback(asyncio.create_task(work).cancel)
 
     async def _start_hosts(
-        self, stack: AsyncExitStack, service: Service, vault: StoredTokens, command: HostCommand
+        self,
+        stack: AsyncExitStack,
+        service: Service,
+        token_store: StoredTokens,
+        command: HostCommand,
     ) -> None:
-        hosting = asyncio.create_task(HostSupervisor(service.files, vault, command).run())
+        hosting = asyncio.create_task(HostSupervisor(service.files, token_store, command).run())
         hosting.add_done_callback(_log_failure)
         stack.push_async_callback(_ended, hosting)
 
@@ -161,18 +165,18 @@ class ServiceProcess:
         self,
         stack: AsyncExitStack,
         service: Service,
-        vault: StoredTokens,
+        token_store: StoredTokens,
         config: ServiceConfig,
         grpc: Address,
     ) -> None:
         """Start the bridge to another scheduler, or the nodes of this machine."""
         if config.engine != LOCAL:
             bridge = self._bridge = BridgeChild(config, grpc)
-            bridge.tend(vault, now=time.time())
-            self._beside(stack, _tend(bridge, vault))
+            bridge.tend(token_store, now=time.time())
+            self._beside(stack, _tend(bridge, token_store))
         elif config.local_nodes is not None:
             nodes = LocalNodes(config, grpc)
-            nodes.start(vault, now=time.time())
+            nodes.start(token_store, now=time.time())
             await service.queue.settled()
             self._beside(stack, _reap(nodes))
 
@@ -198,11 +202,11 @@ class ServiceProcess:
         self,
         stack: AsyncExitStack,
         service: Service,
-        vault: StoredTokens,
+        token_store: StoredTokens,
         config: ServiceConfig,
     ) -> tuple[Address, Address]:
         """Listen; the address for others, and that for the service's own agent hosts."""
-        self._grpc = GrpcServer(service, vault, GrpcSettings(config.tls, config.limits))
+        self._grpc = GrpcServer(service, token_store, GrpcSettings(config.tls, config.limits))
         address = self._grpc_address = await self._grpc.start(config.grpc)
         stack.push_async_callback(self._grpc.close, _CLOSE_PATIENCE)
         service.listening()
@@ -223,9 +227,9 @@ class ServiceProcess:
 
     @asynccontextmanager
     async def _http(
-        self, service: Service, vault: StoredTokens, config: ServiceConfig
+        self, service: Service, token_store: StoredTokens, config: ServiceConfig
     ) -> AsyncIterator[Address]:
-        self._api = ApiContext(service, vault, self._api_settings(config))
+        self._api = ApiContext(service, token_store, self._api_settings(config))
         app = make_app(self._api)
         async with open_http(
             app, config.http, self._connections, config.tls, _CLOSE_PATIENCE
@@ -340,11 +344,11 @@ async def _reap(nodes: LocalNodes) -> None:
         nodes.reap()
 
 
-async def _tend(bridge: BridgeChild, vault: StoredTokens) -> None:
+async def _tend(bridge: BridgeChild, token_store: StoredTokens) -> None:
     while True:
         await asyncio.sleep(_TEND_EVERY)
         try:
-            bridge.tend(vault, now=time.time())
+            bridge.tend(token_store, now=time.time())
         except OSError as error:
             _LOG.warning("the bridge cannot be supervised now: %s", error)
 

@@ -256,13 +256,13 @@ def test_the_service_logs_what_a_bridge_complains_of_once(
     monkeypatch.setattr("themis.node.bridge.child.spawn", lambda command, folder: child)
     config = config_in(tmp_path)
     own = bridge_folder(nodes_folder(config))
-    bridge, vault = BridgeChild(config, GRPC), StoredTokens({}, lambda changes: None)
+    bridge, token_store = BridgeChild(config, GRPC), StoredTokens({}, lambda changes: None)
 
     def tends(now: float, status: str | None = None) -> list[str]:
         caplog.clear()
         if status is not None:
             (own / "status.json").write_text(json.dumps({"trouble": status}))
-        bridge.tend(vault, now=now)
+        bridge.tend(token_store, now=now)
         return [f"{item.levelname} {item.getMessage()}" for item in caplog.records]
 
     (own / "status.json").write_text('{"trouble": "of one before"}')
@@ -297,22 +297,24 @@ def test_the_service_starts_a_bridge_once_and_gives_tokens_to_its_machines(
     monkeypatch.setattr("themis.node.bridge.child.spawn", spawn)
     config = config_in(tmp_path)
     rows: dict[str, str] = {}
-    vault = StoredTokens(rows, lambda changes: rows.update({k: v for k, v in changes.items() if v}))
+    token_store = StoredTokens(
+        rows, lambda changes: rows.update({k: v for k, v in changes.items() if v})
+    )
     bridge = BridgeChild(config, GRPC)
     folder = nodes_folder(config)
-    bridge.tend(vault, now=100.0)
+    bridge.tend(token_store, now=100.0)
     (folder / "wanted.json").write_text('["m0", "../m1"]')
-    bridge.tend(vault, now=101.0)
+    bridge.tend(token_store, now=101.0)
     assert len(started) == 1
     token = read_token(folder / "m0" / "token").reveal()
-    assert check_token(vault, token, now=101.0).subject == "m0"
+    assert check_token(token_store, token, now=101.0).subject == "m0"
     assert not (folder.parent / "m1").exists()
-    bridge.tend(vault, now=102.0)
+    bridge.tend(token_store, now=102.0)
     assert read_token(folder / "m0" / "token").reveal() == token
     child.over = True
-    bridge.tend(vault, now=103.0)
+    bridge.tend(token_store, now=103.0)
     assert len(started) == 1, "not again at once"
-    bridge.tend(vault, now=110.0)
+    bridge.tend(token_store, now=110.0)
     assert len(started) == 2
 
 

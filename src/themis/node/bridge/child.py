@@ -53,7 +53,7 @@ class BridgeChild:
         """Why there may be no machines, for people; empty if nothing is known to be wrong."""
         return self._trouble
 
-    def tend(self, vault: TokenStore, *, now: float) -> None:
+    def tend(self, token_store: TokenStore, *, now: float) -> None:
         """Start it if it is not running, and give it the tokens that it wants.
 
         An earlier service may have started it: bridges outlive services, as nodes do.
@@ -75,7 +75,7 @@ class BridgeChild:
         if (trouble := bridge_trouble(self._folder)) is not None:
             self._hear(trouble)
         for name in wanted_machines(self._folder):
-            self._give_token(vault, name, now)
+            self._give_token(token_store, name, now)
 
     @property
     def _log(self) -> Path:
@@ -93,12 +93,12 @@ class BridgeChild:
         else:
             _LOG.info("engine %s: its machines can be used again", engine)
 
-    def _give_token(self, vault: TokenStore, name: str, now: float) -> None:
+    def _give_token(self, token_store: TokenStore, name: str, now: float) -> None:
         try:
             check_name("machine", name)
             folder = self._folder / name
             make_passable(folder)
-            ensure_token(vault, folder / "token", name, now, "a machine of the engine")
+            ensure_token(token_store, folder / "token", name, now, "a machine of the engine")
         except (ConfigError, OSError) as error:
             if self._refused.get(name) != str(error):
                 self._refused[name] = str(error)

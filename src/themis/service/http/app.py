@@ -1,6 +1,6 @@
 """The HTTP API: an application of the routes in a table.
 
-    api = ApiContext(service, vault, ApiSettings(hosts=frozenset({"127.0.0.1:7421"})))
+    api = ApiContext(service, token_store, ApiSettings(hosts=frozenset({"127.0.0.1:7421"})))
     uvicorn.run(make_app(api))
 
 Each request takes the same steps: find the caller, count the request, decide whether its verb is

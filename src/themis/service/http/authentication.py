@@ -18,8 +18,8 @@ from themis.service.http.settings import ApiSettings
 class Gate:
     """Names the caller, and makes an address wait that sends too many wrong credentials."""
 
-    def __init__(self, vault: TokenStore, settings: ApiSettings) -> None:
-        self._vault = vault
+    def __init__(self, token_store: TokenStore, settings: ApiSettings) -> None:
+        self._token_store = token_store
         self._settings = settings
         self._wrong = RateBuckets(settings.limits, WRONG_CREDENTIALS)
 
@@ -57,8 +57,8 @@ class Gate:
         """
         now, headers = self._settings.wall(), request.headers
         if "authorization" in headers:
-            identity = check_bearer(self._vault, headers["authorization"], now=now)
-            note_use(self._vault, identity.credential, now=now)
+            identity = check_bearer(self._token_store, headers["authorization"], now=now)
+            note_use(self._token_store, identity.credential, now=now)
             return identity
         cookie = request.cookies.get(cookie_name(tls=self._settings.tls))
         if cookie is None:
@@ -66,4 +66,4 @@ class Gate:
         check_origin(headers.get("host"), headers.get("origin"), self._settings.hosts)
         if writes:
             check_csrf(cookie, headers.get(CSRF_HEADER.lower()))
-        return check_session(self._vault, cookie, now=now)
+        return check_session(self._token_store, cookie, now=now)

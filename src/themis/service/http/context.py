@@ -1,6 +1,6 @@
 """What all routes share: the service, its tokens, the limits of callers and the dashboard's model.
 
-api = ApiContext(service, vault, ApiSettings(hosts=frozenset({"127.0.0.1:7421"})))
+api = ApiContext(service, token_store, ApiSettings(hosts=frozenset({"127.0.0.1:7421"})))
 uvicorn.run(make_app(api))
 api.change(settings)       # after a reload of the configuration
 api.close()
@@ -25,11 +25,11 @@ MOST_STREAMS = 8
 class ApiContext:
     """Held by the application, given to every handler."""
 
-    def __init__(self, service: Service, vault: TokenStore, settings: ApiSettings) -> None:
+    def __init__(self, service: Service, token_store: TokenStore, settings: ApiSettings) -> None:
         self.service = service
-        self.vault = vault
+        self.token_store = token_store
         self.settings = settings
-        self.gate = Gate(vault, settings)
+        self.gate = Gate(token_store, settings)
         self.rates = RateBuckets(settings.limits)
         self.streams = OpenStreams(_with_few_streams(settings.limits))
         self.refusals = RefusalCounter()

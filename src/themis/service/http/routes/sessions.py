@@ -19,7 +19,7 @@ async def login_link(api: ApiContext, request: ApiRequest) -> Data:
     """A link that logs one browser in as the caller."""
     request.allow(request.subject)
     assert request.identity is not None, "the table of permissions lets no other caller pass"
-    code = make_link(api.vault, request.identity, now=request.wall)
+    code = make_link(api.token_store, request.identity, now=request.wall)
     return {"path": f"/login/{code.reveal()}"}
 
 
@@ -27,7 +27,7 @@ async def login(api: ApiContext, request: ApiRequest) -> Response:
     """Use up a login link, and begin a session."""
     settings = api.settings
     session = redeem_link(
-        api.vault, request.path("code"), now=request.wall, lifetime=settings.session
+        api.token_store, request.path("code"), now=request.wall, lifetime=settings.session
     )
     cookie = set_cookie(session, tls=settings.tls, now=request.wall)
     return RedirectResponse("/", 303, {"Set-Cookie": cookie, "Referrer-Policy": "no-referrer"})
@@ -37,5 +37,5 @@ async def logout(api: ApiContext, request: ApiRequest) -> Response:
     """End the session of the browser."""
     request.allow(request.subject)
     tls = api.settings.tls
-    end_session(api.vault, request.http.cookies.get(cookie_name(tls=tls)))
+    end_session(api.token_store, request.http.cookies.get(cookie_name(tls=tls)))
     return as_json({"done": True}, headers={"Set-Cookie": clear_cookie(tls=tls)})

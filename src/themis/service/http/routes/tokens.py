@@ -1,7 +1,13 @@
 """Tokens: listed, created, revoked."""
 
 from themis.security.permissions import token_owner
-from themis.security.tokens import Credential, create_token, find, revoke_token, tokens
+from themis.security.tokens import (
+    Credential,
+    all_credentials,
+    create_token,
+    find_credential,
+    revoke_token,
+)
 from themis.service.http.bodies import NewToken
 from themis.service.http.context import ApiContext
 from themis.service.http.routing import ApiRequest, Data
@@ -11,7 +17,9 @@ async def list_tokens(api: ApiContext, request: ApiRequest) -> Data:
     """The tokens that the caller may see, without their secrets."""
     return {
         "tokens": [
-            _row(item) for item in tokens(api.vault) if request.decide(token_owner(item)).allowed
+            _row(item)
+            for item in all_credentials(api.token_store)
+            if request.decide(token_owner(item)).allowed
         ]
     }
 
@@ -21,7 +29,7 @@ async def create(api: ApiContext, request: ApiRequest) -> Data:
     request.allow()
     body: NewToken = request.body
     issued = create_token(
-        api.vault,
+        api.token_store,
         body.role,
         body.subject,
         now=request.wall,
@@ -35,9 +43,9 @@ async def create(api: ApiContext, request: ApiRequest) -> Data:
 
 async def revoke(api: ApiContext, request: ApiRequest) -> Data:
     """End a token for good."""
-    found = find(api.vault, request.path("token"))
+    found = find_credential(api.token_store, request.path("token"))
     request.allow(token_owner(found) if found else None)
-    credential = revoke_token(api.vault, request.path("token"), now=request.wall)
+    credential = revoke_token(api.token_store, request.path("token"), now=request.wall)
     api.write_audit(request.audit_row(credential.id))
     return _row(credential)
 
