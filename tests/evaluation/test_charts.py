@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from themis.evaluation.comparisons import Factor
-from themis.evaluation.report.charts import (
+from themis.evaluation.figures.charts import (
     Bars,
     ChartLine,
     Sweep,
@@ -17,10 +17,10 @@ from themis.evaluation.report.charts import (
     plot_ranges,
     plot_sweeps,
 )
-from themis.evaluation.report.charts import Panel as Curves
+from themis.evaluation.figures.charts import Panel as Curves
 from themis.sim.compare import Estimate
 
-NOTHING = Estimate(math.nan, None, 0)
+NO_VALUE = Estimate(math.nan, None, 0)
 
 
 @pytest.fixture(autouse=True)
@@ -62,8 +62,8 @@ def test_ticks_of_a_logarithmic_axis_keep_apart(largest: float) -> None:
 
 def test_a_value_at_which_nothing_was_run_says_so() -> None:
     lines = [
-        ChartLine("themis", [Estimate(1.0, None, 1), NOTHING]),
-        ChartLine("slaq", [NOTHING, NOTHING]),
+        ChartLine("themis", [Estimate(1.0, None, 1), NO_VALUE]),
+        ChartLine("slaq", [NO_VALUE, NO_VALUE]),
     ]
     (axes,) = plot_sweeps("contention", (1, 4), [Sweep("rho", lines)]).figure.axes
     assert ticks(axes.xaxis) == ["1", "4\nnot run"]

@@ -10,7 +10,7 @@ import pytest
 from themis.evaluation.comparisons import Factor
 from themis.evaluation.experiment import Scope
 from themis.evaluation.experiments import e15_all_policies as e15
-from themis.evaluation.report.headline import FAR, plot_headline, ranked
+from themis.evaluation.figures.headline import FAR, plot_headline, ranked
 from themis.sim.config import RunConfig
 
 SCOPE = Scope(quick=True, seeds=tuple(range(1, 9)), cluster="demo16", apps=1)

@@ -10,10 +10,11 @@ import pytest
 from themis.core.fairness.ideal_time import Convention
 from themis.core.model import AppId, JobId
 from themis.evaluation import Scope, Verdict, missing, reproduce
-from themis.evaluation.experiment import Claim, Experiment, ExtraData, Findings, Results
+from themis.evaluation.claims import CheckedClaim
+from themis.evaluation.experiment import Experiment, ExtraData, Findings, Results
 from themis.evaluation.experiments import e17_live_against_simulated as e17
 from themis.evaluation.experiments.e17_live_against_simulated import LiveRun
-from themis.evaluation.rehearsal.handover_timing import Handed
+from themis.evaluation.rehearsal.handover_timing import HandoverTimes
 from themis.evaluation.rehearsal.pretend_engine import ProcessOverhead
 from themis.recording.codec import dumps
 from themis.sim.config import RunConfig
@@ -36,13 +37,15 @@ def played(results: Results, *apps: AppResult, difference: str = "") -> None:
         for startup in (30.0, 40)
     )
     live = LiveRun("0", apps, changes, 0, 900, (30, 20, 10), difference)
-    for piece in e17.pieces(results):
-        is_live = piece.what == "the live system"
-        value: object = live if is_live else Handed((0.1, 0.2, 0.3), (0.01, 0.02, 0.03), "tree")
+    for piece in e17.extra_data(results):
+        is_live = piece.title == "the live system"
+        value: object = (
+            live if is_live else HandoverTimes((0.1, 0.2, 0.3), (0.01, 0.02, 0.03), "tree")
+        )
         piece.path.write_text(dumps(value) + "\n", "utf-8")
 
 
-def claims_of(finished: Any, *apps: AppResult, difference: str = "") -> tuple[Claim, ...]:
+def claims_of(finished: Any, *apps: AppResult, difference: str = "") -> tuple[CheckedClaim, ...]:
     results = finished(e17.EXPERIMENT, SCOPE, lambda _: {"rho": 1.2})
     played(results, *apps, difference=difference)
     return e17.study(results).claims
@@ -52,9 +55,9 @@ def test_apps_that_fare_alike_are_within_the_bar(finished: Any) -> None:
     claims = claims_of(finished, app("late", 1.2), app("early", 0.52))
     assert claims[RHO].verdict is Verdict.HOLDS
     assert claims[RHO].themis.value == pytest.approx(4.0)
-    assert "early" in claims[RHO].explanation
+    assert "early" in claims[RHO].details_text
     assert claims[REPLAY].verdict is Verdict.HOLDS
-    assert "30 bids, 20 starts and 10 stops" in claims[REPLAY].explanation
+    assert "30 bids, 20 starts and 10 stops" in claims[REPLAY].details_text
 
 
 def test_one_app_that_fares_worse_live_breaks_it(finished: Any) -> None:
@@ -66,7 +69,7 @@ def test_one_app_that_fares_worse_live_breaks_it(finished: Any) -> None:
 def test_a_replay_that_went_another_way_is_told(finished: Any) -> None:
     claims = claims_of(finished, app("late", 1.2), difference="entry 7: command 1 was Assign")
     assert claims[REPLAY].verdict is Verdict.FAILS
-    assert "entry 7" in claims[REPLAY].explanation
+    assert "entry 7" in claims[REPLAY].details_text
 
 
 def test_shares_are_of_the_time_that_gpus_were_held(finished: Any) -> None:
@@ -81,12 +84,12 @@ def test_shares_are_of_the_time_that_gpus_were_held(finished: Any) -> None:
     # Judged by the paper's own times, which ours only tell apart from what Themis itself takes.
     assert findings.claims[SHARE].themis.value == pytest.approx(row[-2])
     assert findings.claims[SHARE].verdict is Verdict.FAILS
-    assert f"measured here it is {row[-1]:.3f} %" in findings.claims[SHARE].explanation
+    assert f"measured here: {row[-1]:.3f} %" in findings.claims[SHARE].details_text
 
 
 def test_what_was_not_played_yet_is_open_and_missing(finished: Any) -> None:
     results = finished(e17.EXPERIMENT, SCOPE, lambda _: {"rho": 1.2})
-    assert {claim.verdict for claim in e17.study(results).claims} == {Verdict.OPEN}
+    assert {claim.verdict for claim in e17.study(results).claims} == {Verdict.UNDECIDED}
     assert missing(e17.EXPERIMENT, results) == 2
     played(results, app("late", 1.2))
     assert missing(e17.EXPERIMENT, results) == 0
@@ -101,7 +104,7 @@ def test_pieces_are_made_once_and_again_if_asked_for(tmp_path: Path) -> None:
         return b"x"
 
     piece = ExtraData("a piece", tmp_path / "runs" / "a.piece", make)
-    experiment = Experiment("E98", "t", "p.", lambda _: Findings(()), pieces=lambda _: (piece,))
+    experiment = Experiment("E98", "t", "p.", lambda _: Findings(()), extra_data=lambda _: (piece,))
     said: list[str] = []
     for fresh in (False, False, True):
         reproduce(
@@ -122,8 +125,8 @@ def test_a_small_one_for_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     verdicts = [claim.verdict for claim in chapter.claims]
     assert verdicts[:2] == [Verdict.HOLDS, Verdict.HOLDS]
     # Our processes have no containers in them; with the paper's times these short apps suffer.
-    assert verdicts[2:] == [Verdict.OPEN, Verdict.OPEN, Verdict.FAILS]
+    assert verdicts[2:] == [Verdict.UNDECIDED, Verdict.UNDECIDED, Verdict.FAILS]
     assert all(claim.themis.value is not None for claim in chapter.claims[2:])
-    rows = json.loads((tmp_path / "report.json").read_text("utf-8"))[0]["sheets"][0]["rows"]
+    rows = json.loads((tmp_path / "report.json").read_text("utf-8"))[0]["tables"][0]["rows"]
     assert len(rows) == 3
     assert all(abs(float(row[4])) <= 5.0 for row in rows)

@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
+from themis.evaluation.claims import Quantity, Verdict, all_of, quantity
 from themis.evaluation.comparisons import (
     FEWEST,
     Factor,
-    all_of,
     at_least,
     at_most,
     cdf_at,
@@ -18,8 +18,7 @@ from themis.evaluation.comparisons import (
     ks_limit,
     mean_ratio,
 )
-from themis.evaluation.experiment import Told, Verdict, told
-from themis.evaluation.report.charts import Steps, _peaks
+from themis.evaluation.figures.charts import Steps, _peaks
 from themis.sim.workloads import W1_JOBS, quantile
 
 SIX = tuple(float(second) for second in range(6))
@@ -76,12 +75,12 @@ def test_runs_without_the_number_are_left_out_of_a_factor() -> None:
     [
         (Factor(2.5, 2.0, 3.0, FEWEST), Verdict.HOLDS),
         (Factor(1.5, 1.2, 1.9, FEWEST), Verdict.PARTLY),
-        (Factor(1.5, 0.9, 2.9, FEWEST), Verdict.OPEN),
+        (Factor(1.5, 0.9, 2.9, FEWEST), Verdict.UNDECIDED),
         (Factor(0.5, 0.4, 0.6, FEWEST), Verdict.FAILS),
         (Factor(1.1, 0.9, 1.3, FEWEST), Verdict.FAILS),  # Better or not, it is surely not twice.
-        (Factor(1.1, 0.9, 1.3, FEWEST - 1), Verdict.OPEN),
-        (Factor(2.5, 2.0, 3.0, FEWEST - 1), Verdict.OPEN),
-        (Factor(2.5), Verdict.OPEN),
+        (Factor(1.1, 0.9, 1.3, FEWEST - 1), Verdict.UNDECIDED),
+        (Factor(2.5, 2.0, 3.0, FEWEST - 1), Verdict.UNDECIDED),
+        (Factor(2.5), Verdict.UNDECIDED),
     ],
 )
 def test_a_factor_of_two_is_judged_by_its_interval(found: Factor, verdict: Verdict) -> None:
@@ -94,10 +93,10 @@ def test_a_factor_of_two_is_judged_by_its_interval(found: Factor, verdict: Verdi
     ("parts", "whole"),
     [
         ([Verdict.HOLDS, Verdict.HOLDS], Verdict.HOLDS),
-        ([Verdict.HOLDS, Verdict.OPEN], Verdict.OPEN),
+        ([Verdict.HOLDS, Verdict.UNDECIDED], Verdict.UNDECIDED),
         ([Verdict.HOLDS, Verdict.PARTLY], Verdict.PARTLY),
-        ([Verdict.PARTLY, Verdict.OPEN], Verdict.OPEN),
-        ([Verdict.OPEN, Verdict.FAILS], Verdict.FAILS),
+        ([Verdict.PARTLY, Verdict.UNDECIDED], Verdict.UNDECIDED),
+        ([Verdict.UNDECIDED, Verdict.FAILS], Verdict.FAILS),
         ([Verdict.HOLDS, Verdict.FAILS], Verdict.FAILS),
         ([Verdict.FAILS, Verdict.FAILS], Verdict.FAILS),
     ],
@@ -107,10 +106,10 @@ def test_a_claim_of_several_parts(parts: list[Verdict], whole: Verdict) -> None:
 
 
 def test_a_number_is_told_with_its_interval_or_not_at_all() -> None:
-    assert told(1.234, ".1f", "x", 1.0, 2.0).text == "1.2x (1.0 to 2.0)"
-    assert told(math.nan).text == "-"
-    assert told(math.nan).value is None
-    assert Told("at least -", math.nan, -math.inf) == Told("at least -")
+    assert quantity(1.234, ".1f", "x", 1.0, 2.0).text == "1.2x (1.0 to 2.0)"
+    assert quantity(math.nan).text == "-"
+    assert quantity(math.nan).value is None
+    assert Quantity("at least -", math.nan, -math.inf) == Quantity("at least -")
 
 
 def test_the_distance_of_a_sample_is_the_largest_gap_between_the_curves() -> None:

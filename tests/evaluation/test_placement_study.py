@@ -7,7 +7,8 @@ import pytest
 from themis.core.model import CLUSTER, LEVELS, MACHINE, RACK
 from themis.core.model.zoo import ZOO
 from themis.errors import ConfigError
-from themis.evaluation.experiment import Findings, Results, Scope, Verdict
+from themis.evaluation.claims import Verdict
+from themis.evaluation.experiment import Findings, Results, Scope
 from themis.evaluation.experiments import e13_placement_sensitivity as e13
 from themis.evaluation.published_measurements import read_measurements, same_table
 from themis.sim.runs.result_cache import ResultCache
@@ -34,7 +35,7 @@ def test_distance_never_helps() -> None:
 
 def test_the_paper_s_claims(tmp_path: Path) -> None:
     vgg, resnet, order = found(tmp_path).claims
-    assert vgg.verdict is Verdict.GIVEN
+    assert vgg.verdict is Verdict.BY_CONSTRUCTION
     assert resnet.verdict is Verdict.PARTLY  # measured, it is not quite indifferent
     assert order.verdict is Verdict.HOLDS
 
@@ -55,7 +56,7 @@ def test_measurements_are_medians_of_the_files(tmp_path: Path, themis_data: Path
     assert ("DeepSpeech", "Pollux", "t4") in measured
     claims = found(tmp_path, themis_data).claims
     assert len(claims) == 9
-    assert {claim.verdict for claim in claims[3:]} == {Verdict.GIVEN}
+    assert {claim.verdict for claim in claims[3:]} == {Verdict.BY_CONSTRUCTION}
     assert same_table(themis_data) == len(ZOO)
 
 

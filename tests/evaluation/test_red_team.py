@@ -101,7 +101,7 @@ def _verdicts(
     off = {"ideal": 1.8, "split": 1.5}
     results = finished(e16.EXPERIMENT, SMALL, lambda c: _ends(c, on if _closed(c) else off))
     claims = e16.study(results).claims
-    return [claim.verdict for claim in claims], claims[-1].explanation
+    return [claim.verdict for claim in claims], claims[-1].details_text
 
 
 def test_a_strong_search_and_tight_defences_hold(
@@ -109,7 +109,7 @@ def test_a_strong_search_and_tight_defences_hold(
 ) -> None:
     verdicts, why = _verdicts(finished, monkeypatch, serial=1.03)
     assert verdicts == [Verdict.HOLDS] * 3
-    assert "All families are surely below the bar" in why
+    assert "not surely below the bar: none" in why
 
 
 def test_a_lie_that_pays_in_spite_of_the_defences_is_told(
@@ -117,7 +117,7 @@ def test_a_lie_that_pays_in_spite_of_the_defences_is_told(
 ) -> None:
     verdicts, why = _verdicts(finished, monkeypatch, demand=1.2)
     assert verdicts == [Verdict.HOLDS, Verdict.HOLDS, Verdict.FAILS]
-    assert "Not surely below the bar: demand 1.1" in why
+    assert "not surely below the bar: demand 1.1" in why
 
 
 def test_a_search_that_finds_nothing_is_called_too_weak(
@@ -135,7 +135,7 @@ def test_a_tiny_search_gives_a_report(tmp_path: Path, monkeypatch: pytest.Monkey
     two = tuple(family for family in e16.FAMILIES if family.name in {e16.IDEAL, e16.SPLIT})
     monkeypatch.setattr(e16, "FAMILIES", two)
     (chapter,) = reproduce([e16.EXPERIMENT], Scope(quick=True, seeds=(9,)), tmp_path, workers=1)
-    assert {claim.verdict for claim in chapter.claims} == {Verdict.OPEN}
+    assert {claim.verdict for claim in chapter.claims} == {Verdict.UNDECIDED}
     assert (tmp_path / "E16" / "evaluations.csv").read_text("utf-8").count("\n") == 5
     runs = len(list((tmp_path / "runs").glob("*.json")))
     assert chapter.origin.runs == runs
@@ -145,15 +145,15 @@ def test_a_lie_whose_interval_holds_the_bar_is_left_open(
     finished: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verdicts, why = _verdicts(finished, monkeypatch, demand=1.057)
-    assert verdicts[-1] is Verdict.OPEN
-    assert "Not surely below the bar: demand 1.05x" in why
+    assert verdicts[-1] is Verdict.UNDECIDED
+    assert "not surely below the bar: demand 1.05x" in why
 
 
 def test_a_lie_that_depends_on_luck_is_told_on_more_seeds(
     finished: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(e16, "FULL", SearchEffort(1, 2))
-    monkeypatch.setattr(e16, "TOLD_SEEDS", range(101, 111))
+    monkeypatch.setattr(e16, "FINAL_SEEDS", range(101, 111))
     monkeypatch.setattr(e16, "FAMILIES", tuple(f for f in e16.FAMILIES if f.name == "demand"))
 
     def numbers(config: RunConfig) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def test_a_lie_that_depends_on_luck_is_told_on_more_seeds(
 
     results = finished(e16.EXPERIMENT, Scope(), numbers)
     family = e16.FAMILIES[0]
-    on, off = (e16.hunt_in(results, family, defences) for defences in (e16.ON, e16.OFF))
+    on, off = (e16.search_family(results, family, defences) for defences in (e16.ON, e16.OFF))
     # Half widths: 0.015 on ten seeds, up to 1.055; 0.0096 on twenty.
-    assert (len(on.told_on), len(off.told_on)) == (20, 10)
-    assert set(on.told_on).isdisjoint(range(1, 11))
+    assert (len(on.final_seeds), len(off.final_seeds)) == (20, 10)
+    assert set(on.final_seeds).isdisjoint(range(1, 11))

@@ -12,6 +12,7 @@ import pytest
 
 from themis.errors import ConfigError
 from themis.evaluation import chosen, reproduce, run_experiments, write_report
+from themis.evaluation.claims import CheckedClaim, Quantity, Verdict
 from themis.evaluation.experiment import (
     Column,
     Experiment,
@@ -20,13 +21,10 @@ from themis.evaluation.experiment import (
     NumberTable,
     Results,
     Scope,
-    Told,
-    Verdict,
-    alike,
 )
+from themis.evaluation.figures.charts import Panel, plot_cdfs
 from themis.evaluation.registry import EXPERIMENTS
-from themis.evaluation.report.charts import Panel, plot_cdfs
-from themis.evaluation.report.html_page import inline_svg
+from themis.evaluation.report.html import inline_svg
 from themis.sim import RunConfig
 from themis.sim.runs import worker_pool as pools
 from themis.sim.runs.result_cache import ResultCache
@@ -38,7 +36,9 @@ VOID = {"meta", "br"}
 
 
 def small_study(_: Results) -> Findings:
-    claim = alike(HOSTILE, Told(HOSTILE), Told("1", 1.0), Verdict.HOLDS, HOSTILE)
+    one = Quantity("1", 1.0)
+    beside = ((HOSTILE, "2"),)
+    claim = CheckedClaim("a", HOSTILE, Quantity(HOSTILE), one, one, Verdict.HOLDS, beside)
     table = NumberTable("t", HOSTILE, (Column(HOSTILE), Column("n", ".1f")), ((HOSTILE, 1.25),))
     panel = Panel("Figure", "x", {"line": ([1.0, 2.0], [0.5, 1.0])}, dots=((1.0, 0.5),))
     figures = tuple(Figure(name, HOSTILE, lambda: plot_cdfs([panel])) for name in ("one", "two"))
@@ -114,12 +114,12 @@ def test_the_report_tells_of_experiments_made_earlier(tmp_path: Path) -> None:
     reproduce([bare], Scope(), tmp_path)
     reproduce([replace(bare, id="E13")], Scope(), tmp_path)
     text = (tmp_path / "report.html").read_text("utf-8")
-    assert '<section id="E12">' in text
-    assert '<section id="E13">' in text
+    assert '<h2 id="E12">' in text
+    assert '<h2 id="E13">' in text
     (tmp_path / "E12" / "findings.json").write_text("{}", "utf-8")
     write_report(tmp_path)
     text = (tmp_path / "report.html").read_text("utf-8")
-    assert '<section id="E12">' not in text
+    assert '<h2 id="E12">' not in text
     assert "E12 is damaged" in text
 
 
@@ -134,7 +134,7 @@ def test_without_matplotlib_the_page_says_what_is_missing(
         Scope(),
         tmp_path,
     )
-    assert [picture.drawn for picture in chapter.pictures] == [False]
+    assert [picture.drawn for picture in chapter.figures] == [False]
     assert "Not drawn" in (tmp_path / "report.html").read_text("utf-8")
 
 

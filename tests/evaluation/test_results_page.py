@@ -11,29 +11,23 @@ import pytest
 
 from themis.errors import ConfigError
 from themis.evaluation import Scope, evaluate, reproduce, write_report
-from themis.evaluation.experiment import (
-    NOTHING,
+from themis.evaluation.claims import (
+    NO_VALUE,
     OWN_BAR,
-    Claim,
-    Column,
-    Experiment,
-    Figure,
-    Findings,
-    NumberTable,
-    Results,
-    Told,
+    CheckedClaim,
+    Quantity,
     Verdict,
-    alike,
-    told,
+    quantity,
 )
+from themis.evaluation.experiment import Column, Experiment, Figure, Findings, NumberTable, Results
 from themis.evaluation.experiments import e15_all_policies as e15
-from themis.evaluation.report import html_page
+from themis.evaluation.figures.charts import Panel, plot_cdfs
+from themis.evaluation.provenance import commit_here, seed_text
+from themis.evaluation.report import html
 from themis.evaluation.report.chapter import ChapterOrigin
-from themis.evaluation.report.charts import Panel, plot_cdfs
-from themis.evaluation.report.html_page import counted_claims, extent, leads, origin, share
-from themis.evaluation.report.markdown_page import write_results
-from themis.evaluation.report.provenance import commit_here, seed_text
-from themis.evaluation.run_estimates import GUESS, costs, forecast
+from themis.evaluation.report.document import counted_claims, document, leads
+from themis.evaluation.report.markdown import write_results
+from themis.evaluation.run_estimates import GUESS, costs
 from themis.evaluation.runner import missing, run_experiments
 from themis.sim import RunConfig
 from themis.sim.runs.result_cache import ResultCache
@@ -43,8 +37,20 @@ HOSTILE = "a | b <script> [x](http://y) `c`"
 SHORT = RunConfig(cluster="demo16", apps=1, policy="fifo", options={"lease": "4h"})
 
 
+def forecast(todo: list[RunConfig], known: list[Timing]) -> float:
+    """What all of them take."""
+    return sum(costs(todo, known).values())
+
+
+def ours(statement: str, *beside: str) -> CheckedClaim:
+    """A claim that holds."""
+    paper, found = Quantity("1"), Quantity("2")
+    details = tuple(("beside", text) for text in beside)
+    return CheckedClaim("a", statement, paper, found, found, Verdict.HOLDS, details)
+
+
 def study(_: Results) -> Findings:
-    claim = alike(HOSTILE, Told("1"), Told("2"), Verdict.HOLDS, HOSTILE)
+    claim = ours(HOSTILE, HOSTILE)
     table = NumberTable("t", "Numbers", (Column("n", ".1f"),), ((1.25,),))
     panel = Panel("Figure", "x", {"line": ([1.0, 2.0], [0.5, 1.0])})
     return Findings(
@@ -78,7 +84,7 @@ def test_many_commits_are_counted_once_each(tmp_path: Path) -> None:
 
     def made_by(*commits: str) -> str:
         each = [replace(chapter, origin=replace(chapter.origin, commit=one)) for one in commits]
-        return html_page.page(each, {})
+        return html.page(document(each, [], []), {})
 
     assert "commit a1, b2, c3. Verdicts" in made_by("b2; a1", "c3; a1")
     assert "4 commits, named with each experiment" in made_by("b2; a1", "c3; a1; d4")
@@ -90,7 +96,7 @@ def test_that_data_is_missing_is_said_of_who_would_read_it(tmp_path: Path, reads
     assert ("without measured data" in chapter.scope) == reads
     part = replace(chapter, origin=replace(chapter.origin, runs=3, wanted=4))
     told = "a part of what the evaluation asks for: 3 of 4 runs"
-    assert share(part) == told + "; without measured data" * reads
+    assert part.share == told + "; without measured data" * reads
 
 
 def test_the_page_comes_from_the_folder_alone(tmp_path: Path) -> None:
@@ -105,9 +111,9 @@ def test_the_page_comes_from_the_folder_alone(tmp_path: Path) -> None:
     assert "](results/E12-one.svg)" in text
     assert "<script>" not in re.sub(r"\\<", "", text)
     short, row = [line for line in text.splitlines() if "holds" in line]
-    assert [len(re.findall(r"(?<!\\)\|", line)) for line in (short, row)] == [5, 7]
+    assert [len(re.findall(r"(?<!\\)\|", line)) for line in (short, row)] == [7, 7]
     assert short.startswith("| [E12](#e12-")
-    assert "\n\n1 claim of the paper: 1 hold.\n" in text
+    assert "\n\n1 claim of the paper: 1 hold. Themis " in text
     before = page.read_bytes()
     write_results(tmp_path / "out", page)
     assert page.read_bytes() == before
@@ -115,13 +121,13 @@ def test_the_page_comes_from_the_folder_alone(tmp_path: Path) -> None:
 
 def test_code_stays_code_and_everything_else_means_itself(tmp_path: Path) -> None:
     said = "`by_auction` and a_b, ` alone, `x|y`"
-    claim = alike(said, Told("1"), Told("2"), Verdict.HOLDS, "")
+    claim = ours(said)
     one = Experiment("E12", "t", "p.", lambda _: Findings((claim,), notes=(said,)))
     reproduce([one], Scope(), tmp_path)
     page, *_ = write_results(tmp_path, tmp_path / "results.md")
     text = page.read_text("utf-8")
     assert "\n`by_auction` and a\\_b, ` alone, `x\\|y\\`\n" in text
-    claim = alike("`x|y_z` [0]", Told("1"), Told("2"), Verdict.HOLDS, "")
+    claim = ours("`x|y_z` [0]")
     reproduce([one], Scope(), tmp_path)
     write_results(tmp_path, page)
     assert "| `x\\|y_z` \\[0\\] |" in page.read_text("utf-8")
@@ -167,9 +173,8 @@ def test_a_part_says_what_it_is_a_part_of(
 ) -> None:
     (chapter,) = reproduce([replace(PAGE, study=lambda _: Findings(()))], Scope(), tmp_path)
     given = ChapterOrigin("abc", "", "1", 2, 9, by_policy=by_policy)
-    assert extent(replace(chapter, scope=scope, origin=given)) == words.format(
-        "2 of 9 runs, on seeds 1"
-    )
+    part = replace(chapter, scope=scope, origin=given)
+    assert part.extent == words.format("2 of 9 runs, on seeds 1")
 
 
 def test_of_two_chapters_on_the_same_the_later_one_is_heard(tmp_path: Path) -> None:
@@ -197,7 +202,7 @@ def test_a_chapter_names_the_commit_of_its_runs_their_seeds_and_the_command(
     (chapter,) = reproduce([experiment], Scope(), tmp_path, workers=1)
     # Of the command what makes the experiment, and no folder of the machine that made it.
     assert chapter.origin == ChapterOrigin("abc", "themis reproduce E13", "1", 1)
-    assert origin(chapter).endswith("commit abc, 1 runs, seeds 1: themis reproduce E13.")
+    assert chapter.made.endswith("commit abc, 1 runs, seeds 1: themis reproduce E13.")
     # Evaluated by newer code, they stay runs of the older one.
     monkeypatch.setattr("themis.evaluation.runner.commit_here", lambda: "def")
     (chapter,) = reproduce([experiment], Scope(), tmp_path, workers=1)
@@ -284,10 +289,10 @@ def test_both_pages_begin_with_the_share_that_the_auction_assigned(
 
 def test_bars_of_our_own_are_counted_apart_from_what_the_paper_says(tmp_path: Path) -> None:
     def mixed(_: Results) -> Findings:
-        paper = Claim("c", told(1.5), NOTHING, NOTHING, Verdict.OPEN, "w")
+        paper = CheckedClaim("a", "c", quantity(1.5), NO_VALUE, NO_VALUE, Verdict.UNDECIDED)
         bars = [replace(paper, paper=one, verdict=verdict)
                 for one, verdict in ((OWN_BAR, Verdict.HOLDS), (OWN_BAR, Verdict.FAILS),
-                                     (Told("<= 0.5x (ours)"), Verdict.FAILS))]  # fmt: skip
+                                     (Quantity("<= 0.5x (ours)"), Verdict.FAILS))]  # fmt: skip
         return Findings((paper, *bars))
 
     chapters = reproduce([Experiment("E1", "t", "p.", mixed)], Scope(), tmp_path)

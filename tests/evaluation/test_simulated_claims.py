@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from themis.evaluation.experiment import Claim, Experiment, Findings, Results, Scope, Verdict
+from themis.evaluation.claims import CheckedClaim, Verdict
+from themis.evaluation.experiment import Experiment, Findings, Results, Scope
 from themis.evaluation.experiments import e1_finish_time_fairness as e1
 from themis.evaluation.experiments import e2_gpu_time as e2
 from themis.evaluation.experiments import e4_placement as e4
@@ -28,7 +29,7 @@ SEEDS = tuple(range(1, 9))
 SCOPE = Scope(quick=True, seeds=SEEDS, cluster="demo16", apps=1)
 
 
-def claims(findings: Findings) -> dict[str, Claim]:
+def claims(findings: Findings) -> dict[str, CheckedClaim]:
     return {claim.statement: claim for claim in findings.claims}
 
 
@@ -105,9 +106,10 @@ def test_e1_finds_the_factors_that_are_there(finished: Any) -> None:
         "slaq": Verdict.FAILS,
     }
     assert found["W2: max rho, gandiva over ours"].themis.value == pytest.approx(2.3)
-    # Who holds needs no excuse; of the others it is told how far anybody could have come.
-    assert "could hardly" not in found["W1: max rho, gandiva over ours"].explanation
-    assert "could hardly be more than 2.00x" in found["W1: max rho, tiresias over ours"].explanation
+    # A claim that does not hold shows how far any policy could have come.
+    assert "could hardly" not in found["W1: max rho, gandiva over ours"].details_text
+    tiresias = found["W1: max rho, tiresias over ours"].details_text
+    assert "could hardly be more than: 2.00x" in tiresias
     assert found["W1: narrower spread of rho than the paper's four"].verdict is Verdict.FAILS
 
 
@@ -122,7 +124,7 @@ def test_e2_compares_gpu_time_and_knows_what_placement_can_cost(finished: Any) -
     assert gandiva.themis.value == pytest.approx(-5.66, abs=0.1)
     assert slaq.verdict is Verdict.PARTLY
     assert slaq.themis.value == pytest.approx(40.0)
-    assert "1.54x" in slaq.explanation
+    assert "1.54x" in slaq.details_text
     assert most_that_placement_costs() == pytest.approx(1.54, abs=0.005)
 
 
@@ -217,7 +219,7 @@ def test_e10_leaves_open_what_another_f_hardly_changes(finished: Any) -> None:
         return {"rho": lucky * wobble(config), "gpu_hours": 100.0}
 
     best, _, _ = e10.study(finished(e10.EXPERIMENT, SCOPE, numbers)).claims
-    assert (best.verdict, best.themis.value) == (Verdict.OPEN, 1.0)
+    assert (best.verdict, best.themis.value) == (Verdict.UNDECIDED, 1.0)
 
 
 def test_e11_compares_the_ends(finished: Any) -> None:
@@ -239,7 +241,7 @@ def test_a_few_seeds_decide_nothing_and_every_figure_can_be_drawn(
 ) -> None:
     few = Scope(quick=True, seeds=(1, 2), cluster="demo16", apps=1)
     findings = module.study(finished(module.EXPERIMENT, few, lambda _: {}))
-    assert {claim.verdict for claim in findings.claims} == {Verdict.OPEN}
+    assert {claim.verdict for claim in findings.claims} == {Verdict.UNDECIDED}
     pytest.importorskip("matplotlib", reason="the figures need themis-scheduler[figures]")
     for figure in findings.figures:
         assert figure.draw().figure.axes

@@ -14,7 +14,8 @@ from themis.core.model import LEVELS, MACHINE, AppId, Bid
 from themis.core.model.zoo import IntensityGroup, models_of_group, slowdown_of
 from themis.core.policies import policy_options
 from themis.evaluation import run_experiments
-from themis.evaluation.experiment import Experiment, Findings, Results, Scope, Verdict
+from themis.evaluation.claims import Verdict
+from themis.evaluation.experiment import Experiment, Findings, Results, Scope
 from themis.evaluation.experiments import e7_network_bound as e7
 from themis.evaluation.experiments import e8_misestimates as e8
 from themis.evaluation.experiments import e9_one_liar as e9
@@ -41,7 +42,7 @@ def carried_out(experiment: Experiment, scope: Scope, out: Path) -> tuple[Result
 def check_numbers(findings: Findings) -> None:
     """Every claim has a number of ours, and two seeds decide nothing."""
     for claim in findings.claims:
-        assert claim.verdict is Verdict.OPEN, claim.statement
+        assert claim.verdict is Verdict.UNDECIDED, claim.statement
         assert claim.themis.value is not None, claim.statement
 
 
@@ -207,7 +208,7 @@ def test_every_lever_of_e14_is_pulled_and_no_other(tmp_path: Path) -> None:
 
 def test_e14_compares_every_variant_with_the_default_on_the_same_seed(tmp_path: Path) -> None:
     results, findings = carried_out(e14.EXPERIMENT, replace(TINY, seeds=SEEDS[:1]), tmp_path)
-    assert [claim.verdict for claim in findings.claims] == [Verdict.OPEN] * 5
+    assert [claim.verdict for claim in findings.claims] == [Verdict.UNDECIDED] * 5
     cells = e14.matrix(results)
     worst = {
         cell: means(results, cells.runs(cell), "max_rho_ref", "fair_share") for cell in cells.cells

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from themis.evaluation.run_matrix import Cell, MatrixNumbers, unprinted
-from themis.evaluation.sweeps import alike
+from themis.evaluation.figures.measured import sweep_seeds_text
+from themis.evaluation.run_matrix import Cell, MatrixNumbers, literal_notes
 
 SEEDS = tuple(range(101, 111))
 OURS, PRINTED = "themis", "themis-paper"
@@ -28,19 +28,20 @@ def measured(printed: int) -> MatrixNumbers:
 def test_the_mechanism_as_printed_is_drawn_only_on_as_many_seeds_as_tell(
     printed: int, drawn: int
 ) -> None:
-    same = alike(measured(printed), (0.0, 1.0), (OURS, PRINTED))
-    assert len(same.measured.present[0.0, OURS]) == 10
-    assert len(same.measured.present[0.0, PRINTED]) == drawn
-    assert (f"{PRINTED}: 101-106" in same.text) == (drawn == 6)
+    found = measured(printed)
+    same = found.on_common_seeds(found.by_cell)
+    assert len(same.present[0.0, OURS]) == 10
+    assert len(same.present[0.0, PRINTED]) == drawn
+    assert (f"{PRINTED}: 101-106" in sweep_seeds_text(same)) == (drawn == 6)
 
 
 @pytest.mark.parametrize(
     ("printed", "told"),
-    [(0, ["is not run here"]), (1, ["may be chance"]), (6, []), (10, [])],
+    [(0, ["is not run here"]), (1, ["may show chance"]), (6, []), (10, [])],
 )
 def test_readers_hear_why_the_mechanism_as_printed_has_hardly_any(
     printed: int, told: list[str]
 ) -> None:
-    notes = unprinted(measured(printed))
+    notes = literal_notes(measured(printed))
     assert len(notes) == len(told)
     assert all(text in note for text, note in zip(told, notes, strict=True))

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from themis.evaluation import philly_workload, small_apps
-from themis.evaluation.experiment import Claim, Findings, Results, Scope, Verdict
+from themis.evaluation.claims import CheckedClaim, Verdict
+from themis.evaluation.experiment import Findings, Results, Scope
 from themis.evaluation.experiments import e15_all_policies as e15
 from themis.sim.config import RunConfig, prepare
 from themis.sim.metrics import reference
@@ -21,7 +22,7 @@ def wobble(config: RunConfig) -> float:
     return 1.0 + 0.2 * (config.seed % 3)
 
 
-def claims(findings: Findings) -> dict[str, Claim]:
+def claims(findings: Findings) -> dict[str, CheckedClaim]:
     return {claim.statement.removeprefix("Our bar, "): claim for claim in findings.claims}
 
 
@@ -46,7 +47,7 @@ def test_the_bar_names_who_beats_ours(finished: Any) -> None:
     beaten = found["W1 2x: no opponent's max rho_ref is surely lower"]
     assert (fine.verdict, fine.themis.text) == (Verdict.HOLDS, "none")
     assert (beaten.verdict, beaten.themis.text) == (Verdict.FAILS, "equal-share")
-    assert "equal-share" in fine.explanation
+    assert "equal-share" in fine.details_text
     printed = found["W1: max rho_ref, themis-paper over ours"]
     assert printed.verdict is Verdict.HOLDS
     assert printed.themis.value == pytest.approx(1.5)
@@ -55,16 +56,16 @@ def test_the_bar_names_who_beats_ours(finished: Any) -> None:
     assert four.themis.value == pytest.approx(1.5)
     level = found["W1: mean max rho_ref <= 1.2, 95% of apps fair"]
     assert level.verdict is Verdict.FAILS  # only half of the apps are fair
-    assert "which is 0.80." in level.explanation
+    assert "that floor: 0.80" in level.details_text
     out_of_reach = found["W2: mean max rho_ref <= 1.2, 95% of apps fair"]
-    assert "which is 1.30: above 1.2 for every policy." in out_of_reach.explanation
-    assert "At most 94.0% of the apps could be fair" in out_of_reach.explanation
-    assert "could be fair" not in level.explanation
+    assert "that floor: 1.30, above 1.2 for every policy" in out_of_reach.details_text
+    assert "could be fair, at most: 94.0% of the apps" in out_of_reach.details_text
+    assert "could be fair" not in level.details_text
     assert found["W1: GPU time at most 1.01x Gandiva's"].verdict is Verdict.HOLDS
     sooner = found["W1: mean completion time below the fluid equal share's"]
     assert sooner.themis.value == pytest.approx(0.8)
-    assert "it would itself take 1.20x as long" in sooner.explanation
-    assert "Of the opponents slaq is soonest, 0.72x" in sooner.explanation
+    assert "the fluid share itself in the best places: 1.20x" in sooner.details_text
+    assert "soonest of the opponents, slaq: 0.72x" in sooner.details_text
     headline, auction = findings.lead
     assert "W1 2x" in headline
     assert "W1 25%" in auction
@@ -91,8 +92,8 @@ def test_who_is_soonest_is_told_on_the_seeds_that_all_have(begun: Any) -> None:
 
     found = claims(e15.study(begun(e15.EXPERIMENT, SCOPE, numbers, there)))
     sooner = found["W1: mean completion time below the fluid equal share's"]
-    assert "Of the opponents slaq is soonest, 0.40x" in sooner.explanation
-    assert sooner.explanation.endswith(" on seeds 1-7.")
+    assert "soonest of the opponents, slaq: 0.40x" in sooner.details_text
+    assert sooner.details_text.endswith(" on seeds 1-7")
 
 
 def test_on_one_seed_nobody_is_listed_as_beating_the_mechanism_as_printed(begun: Any) -> None:
@@ -121,7 +122,7 @@ def test_figures_of_the_bar_say_who_has_fewer_seeds(begun: Any) -> None:
 def test_a_few_seeds_decide_nothing(finished: Any) -> None:
     few = Scope(quick=True, seeds=(1, 2), cluster="demo16", apps=1)
     findings = e15.study(finished(e15.EXPERIMENT, few, lambda _: {}))
-    assert {claim.verdict for claim in findings.claims} == {Verdict.OPEN}
+    assert {claim.verdict for claim in findings.claims} == {Verdict.UNDECIDED}
     pytest.importorskip("matplotlib", reason="the figures need themis-scheduler[figures]")
     for figure in findings.figures:
         assert figure.draw().figure.axes

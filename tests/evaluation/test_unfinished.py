@@ -1,25 +1,16 @@
 """An evaluation that is not finished tells what it has, and says what that rests on."""
 
-import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from themis.evaluation import (  # fmt: skip
-    can_tell,
-    evaluate,
-    evaluate_there,
-    outdated,
-    write_report,
-)
-from themis.evaluation.experiment import Experiment, Results, Scope, Verdict
+from themis.evaluation import can_tell, evaluate, evaluate_all, write_report
+from themis.evaluation.claims import Verdict
+from themis.evaluation.experiment import Experiment, Results, Scope
 from themis.evaluation.experiments import e1_finish_time_fairness as e1
-from themis.evaluation.experiments import e2_gpu_time as e2
-from themis.evaluation.experiments import e4_placement as e4
 from themis.evaluation.experiments import e5_contention as e5
 from themis.evaluation.experiments import e7_network_bound as e7
 from themis.evaluation.experiments import e8_misestimates as e8
@@ -29,7 +20,7 @@ from themis.evaluation.experiments import e14_ablation as e14
 from themis.evaluation.experiments import e15_all_policies as e15
 from themis.evaluation.experiments import e16_red_team as e16
 from themis.evaluation.registry import EXPERIMENTS
-from themis.evaluation.report.markdown_page import write_results
+from themis.evaluation.report.markdown import write_results
 from themis.sim.config import RunConfig
 
 SEEDS = tuple(range(1, 9))
@@ -70,12 +61,12 @@ def test_every_experiment_tells_of_what_there_is(
     decided = {
         claim.statement: claim.verdict
         for claim in findings.claims
-        if claim.by_policy and claim.verdict is not Verdict.OPEN
+        if claim.by_policy and claim.verdict is not Verdict.UNDECIDED
     }
     if there is not swept:  # which may have all that a claim is about
         assert decided == {}
     for claim in findings.claims:
-        assert "nan" not in f"{claim.themis.text} {claim.themis_paper.text} {claim.explanation}"
+        assert "nan" not in f"{claim.themis.text} {claim.themis_paper.text} {claim.details_text}"
     if there is few:
         return
     pytest.importorskip("matplotlib", reason="the figures need themis-scheduler[figures]")
@@ -133,8 +124,8 @@ def test_the_bar_is_not_cleared_before_all_opponents_have_run(begun: Any) -> Non
 
     findings = e15.study(begun(e15.EXPERIMENT, SCOPE, numbers, there))
     unbeaten, better = findings.claims[:2]
-    assert unbeaten.verdict is Verdict.OPEN
-    assert "not on all seeds: equal-share" in unbeaten.explanation
+    assert unbeaten.verdict is Verdict.UNDECIDED
+    assert "not on all seeds: equal-share" in unbeaten.details_text
     assert better.verdict is Verdict.HOLDS
     assert "over seeds 1-5 of 1-8: W1 1.00 (2.00)" in findings.lead[0]
 
@@ -143,7 +134,7 @@ def test_the_bar_is_not_cleared_before_all_opponents_have_run(begun: Any) -> Non
     ("rho", "verdict"),
     [
         pytest.param(2.0, Verdict.HOLDS, id="surely worse"),
-        pytest.param(1.0, Verdict.OPEN, id="just as good, so far"),
+        pytest.param(1.0, Verdict.UNDECIDED, id="just as good, so far"),
     ],
 )
 def test_that_nobody_is_better_needs_all_seeds_or_worse_opponents(
@@ -164,7 +155,7 @@ def test_that_nobody_is_better_needs_all_seeds_or_worse_opponents(
 
     unbeaten = e15.study(begun(e15.EXPERIMENT, SCOPE, told, there)).claims[0]
     assert unbeaten.verdict is verdict
-    assert "Others have 7 of 8 seeds or more" in unbeaten.explanation
+    assert "seeds of the others, at least: 7 of 8" in unbeaten.details_text
 
 
 def test_the_ablation_is_open_until_all_variants_have_six_pairs(begun: Any) -> None:
@@ -172,8 +163,8 @@ def test_the_ablation_is_open_until_all_variants_have_six_pairs(begun: Any) -> N
         return config.seed <= (5 if config.options == {"rank": "now"} else 8)
 
     first, *_ = e14.study(begun(e14.EXPERIMENT, SCOPE, lambda _: {}, there)).claims
-    assert first.verdict is Verdict.OPEN
-    assert "1 of them have fewer than 6 pairs" in first.explanation
+    assert first.verdict is Verdict.UNDECIDED
+    assert "with fewer than 6 pairs of seeds: 1" in first.details_text
 
 
 def test_a_chapter_says_which_part_of_the_plan_it_rests_on(begun: Any, tmp_path: Path) -> None:
@@ -184,7 +175,7 @@ def test_a_chapter_says_which_part_of_the_plan_it_rests_on(begun: Any, tmp_path:
     experiment = without_figures(e1.EXPERIMENT)
     chapter = evaluate(experiment, results, tmp_path)
     given = chapter.origin
-    assert (given.runs, given.wanted, given.seeds_told) == (12, 112, "1-3 of 1-8")
+    assert (given.runs, given.wanted, given.seeds_text) == (12, 112, "1-3 of 1-8")
     assert given.by_policy == (
         ("themis, slaq", "1-3"),
         ("themis-paper, equal-share, gandiva, tiresias, optimus", "none"),
@@ -206,25 +197,21 @@ def test_seeds_asked_for_are_told_as_a_part_of_the_evaluation(begun: Any, tmp_pa
     experiment = without_figures(e5.EXPERIMENT)
     chapter = evaluate(experiment, results, tmp_path)
     assert not chapter.origin.partial
-    assert chapter.origin.seeds_told == "101-102 of 101-130"
+    assert chapter.origin.seeds_text == "101-102 of 101-130"
     odd = replace(results, scope=replace(scope, seeds=(7, 101)))
-    assert evaluate(experiment, odd, tmp_path).origin.seeds_told == "101 of 7, 101"
+    assert evaluate(experiment, odd, tmp_path).origin.seeds_text == "101 of 7, 101"
 
 
-def test_runs_that_nobody_looked_at_are_found_and_whole_chapters_are_left_alone(
+def test_runs_without_a_chapter_are_evaluated(
     begun: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(EXPERIMENTS, "E9", without_figures(e9.EXPERIMENT))
     scope = replace(SCOPE, seeds=(1,))
     results: Results = begun(e9.EXPERIMENT, scope, lambda _: NAMED, lambda _: True)
-    assert evaluate_there(results, tmp_path) == ["E9"]
-    assert evaluate_there(results, tmp_path) == []
-    shutil.rmtree(tmp_path / "E9")
-    assert evaluate_there(results, tmp_path) == ["E9"]
+    assert evaluate_all(results, tmp_path) == ["E9"]
     more = replace(results, scope=replace(SCOPE, seeds=(1, 2)))
-    assert evaluate_there(more, tmp_path) == ["E9"]
-    # Not whole, so there may be more the next time.
-    assert evaluate_there(more, tmp_path) == ["E9"]
+    assert evaluate_all(more, tmp_path) == ["E9"]
+    assert evaluate_all(replace(results, scope=replace(SCOPE, seeds=(3,))), tmp_path) == []
 
 
 def test_runs_that_belong_to_others_do_not_make_an_experiment(begun: Any) -> None:
@@ -250,41 +237,6 @@ def test_a_sweep_with_two_of_its_values_is_told(begun: Any) -> None:
 
     results = begun(e11.EXPERIMENT, replace(SCOPE, quick=False), lambda _: {}, there)
     assert can_tell(e11.EXPERIMENT, results)
-
-
-@pytest.fixture
-def experiments() -> Iterator[dict[str, Experiment]]:
-    """All there are, to be changed: afterwards they are as before, in their order as well."""
-    before = dict(EXPERIMENTS)
-    yield EXPERIMENTS
-    EXPERIMENTS.clear()
-    EXPERIMENTS.update(before)
-
-
-def test_a_chapter_is_made_anew_when_its_runs_were(
-    begun: Any, tmp_path: Path, experiments: dict[str, Experiment]
-) -> None:
-    for one in (e2, e4):
-        experiments[one.EXPERIMENT.id] = without_figures(one.EXPERIMENT)
-    for name in set(experiments) - {"E2", "E4", "E9"}:
-        del experiments[name]
-    scope = replace(SCOPE, seeds=(1,))
-    results: Results = begun(e1.EXPERIMENT, scope, lambda _: {}, lambda _: True)
-    assert evaluate_there(results, tmp_path) == ["E2", "E4"]
-    assert evaluate_there(results, tmp_path) == []
-    assert outdated(results, tmp_path) == []
-    told_at = (tmp_path / "E2" / "findings.json").stat().st_mtime
-    for path in results.store.folder.glob("*.json"):
-        os.utime(path, (told_at + 60, told_at + 60))  # as E1 with --fresh does
-    assert [item.id for item in outdated(results, tmp_path)] == ["E2", "E4"]
-    os.utime(tmp_path / "E4" / "findings.json", (told_at + 120, told_at + 120))
-    assert evaluate_there(results, tmp_path) == ["E2"]
-    # Other runs are none of theirs.
-    for path in results.store.folder.glob("*.json"):
-        os.utime(path, (told_at, told_at))
-    (results.store.folder / "0123456789abcdef.json").write_text("{}\n", "utf-8")
-    os.utime(results.store.folder / "0123456789abcdef.json", (told_at + 600, told_at + 600))
-    assert evaluate_there(results, tmp_path) == []
 
 
 def test_the_liar_is_compared_on_seeds_that_have_both_runs(begun: Any) -> None:

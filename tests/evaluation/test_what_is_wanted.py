@@ -13,7 +13,7 @@ from themis.evaluation.experiments import e7_network_bound as e7
 from themis.evaluation.experiments import e9_one_liar as e9
 from themis.evaluation.experiments import e10_fairness_knob as e10
 from themis.evaluation.experiments import e14_ablation as e14
-from themis.evaluation.report.provenance import seed_text
+from themis.evaluation.provenance import seed_text
 from themis.evaluation.runner import _chosen
 from themis.sim.config import RunConfig
 from themis.sim.runs.result_cache import ResultCache

@@ -46,7 +46,7 @@ def test_cases_of_one_policy_differ() -> None:
 
 def test_figures_draw_policies_in_their_looks() -> None:
     pytest.importorskip("matplotlib", reason="the figures need themis-scheduler[figures]")
-    from themis.evaluation.report.charts import ChartLine, Panel, Sweep, plot_cdfs, plot_sweeps  # noqa: PLC0415
+    from themis.evaluation.figures.charts import ChartLine, Panel, Sweep, plot_cdfs, plot_sweeps  # noqa: PLC0415
     from themis.sim.compare import Estimate  # noqa: PLC0415 - both need matplotlib to be of use
     from themis.sim.figures.run_figures import plot_placement, plot_usage  # noqa: PLC0415 - as above
 

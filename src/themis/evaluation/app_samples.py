@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from themis.evaluation.experiment import FEWER_REPORT_SEEDS, Scope
-from themis.evaluation.report.charts import Steps
+from themis.evaluation.figures.charts import Steps
 from themis.sim.traces import ImportOptions, plan_workload, read_trace
 from themis.sim.workloads import Workload, true_phases, workload
 

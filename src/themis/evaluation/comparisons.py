@@ -1,4 +1,4 @@
-"""How results are compared: the same seeds side by side, and distributions against published ones.
+"""Statistics: the same seeds compared by pairs, and samples against published distributions.
 
 factor(of=gandiva, over=themis).mean      # how many times larger, geometric mean over seeds
 ks_distance(sizes, APP_GPU_SECONDS)       # largest vertical distance of two CDFs
@@ -12,7 +12,7 @@ from random import Random
 from statistics import NormalDist, fmean
 from typing import TypeVar
 
-from themis.evaluation.experiment import NOTHING, Told, Verdict, told
+from themis.evaluation.claims import NO_VALUE, Quantity, Verdict, quantity
 from themis.sim.compare import t95
 from themis.sim.workloads import Table
 
@@ -43,22 +43,22 @@ class Factor:
         return self.seeds >= FEWEST and self.high is not None and self.high < 1.0
 
     @property
-    def told(self) -> Told:
-        """As in a table: 1.52x (1.31 to 1.80)."""
-        return told(self.mean, ".2f", "x", self.low, self.high, limit=1.0)
+    def shown(self) -> Quantity:
+        """As a factor: 1.52x (1.31 to 1.80)."""
+        return quantity(self.mean, ".2f", "x", self.low, self.high, limit=1.0)
 
     @property
-    def told_least(self) -> Told:
-        """As the smallest of several."""
+    def shown_as_least(self) -> Quantity:
+        """As the smallest of several factors."""
         if not math.isfinite(self.mean):
-            return NOTHING
-        return Told(f"at least {self.told.text}", self.mean)
+            return NO_VALUE
+        return Quantity(f"at least {self.shown.text}", self.mean)
 
     @property
-    def percent(self) -> Told:
+    def percent(self) -> Quantity:
         """As a change: -4.8 %."""
         low, high = (None if end is None else 100 * (end - 1) for end in (self.low, self.high))
-        return told(100 * (self.mean - 1), "+.1f", " %", low, high, limit=0.0)
+        return quantity(100 * (self.mean - 1), "+.1f", " %", low, high, limit=0.0)
 
 
 def factor(of: Sequence[float], over: Sequence[float]) -> Factor:
@@ -85,8 +85,8 @@ def factor(of: Sequence[float], over: Sequence[float]) -> Factor:
 def _interval(drawn: Iterable[float], seeds: int) -> tuple[float, float]:
     """The 95 % interval of a bootstrap: further quantiles the fewer seeds there are.
 
-    The plain ones are too narrow: of six seeds they hold the true mean 84 times in 100, not 95.
-    These are as far out as Student's t is (Hesterberg's expanded percentiles).
+    Plain quantiles are too narrow: with six seeds they contain the true mean 84 times in 100, not
+    95. These are as far out as Student's t is (Hesterberg's expanded percentiles).
     """
     ordered = sorted(drawn)
     out = math.sqrt(seeds / (seeds - 1)) * t95(seeds - 1)
@@ -97,7 +97,7 @@ def _interval(drawn: Iterable[float], seeds: int) -> tuple[float, float]:
 def mean_ratio(of: Sequence[float], over: Sequence[float]) -> Factor:
     """The ratio of two means over the same seeds, with a bootstrap interval over pairs of seeds.
 
-    For what is told of means, where a factor of each seed would be another question.
+    For claims about means, where a factor per seed would answer another question.
     """
     pairs = [
         (one, other)
@@ -118,12 +118,12 @@ def _ratio(pairs: Sequence[tuple[float, float]]) -> float:
     return math.fsum(one for one, _ in pairs) / math.fsum(other for _, other in pairs)
 
 
-def beside(found: Told, seeds: int, others: int) -> Told:
-    """A number that says how many seeds it rests on where that is not as many as its neighbour."""
-    if seeds == others or found == NOTHING:
+def with_seeds(found: Quantity, seeds: int, others: int) -> Quantity:
+    """A number that states its count of seeds where the number beside it has another count."""
+    if seeds == others or found == NO_VALUE:
         return found
     text = f"{found.text}; {seeds} seed{'s' * (seeds != 1)}"
-    return Told(text, found.value, found.low, found.high)
+    return Quantity(text, found.value, found.low, found.high)
 
 
 def best(values: Mapping[Key, float], pick: Callable[..., Key]) -> Key | None:
@@ -133,41 +133,32 @@ def best(values: Mapping[Key, float], pick: Callable[..., Key]) -> Key | None:
 
 
 def of_all(pick: Callable[[Sequence[float]], float], values: Sequence[float]) -> float:
-    """The smallest (`min`) or largest (`max`); NaN while one of them is not known."""
+    """The smallest (`min`) or largest (`max`); NaN while one of them is missing."""
     return pick(values) if values and all(map(math.isfinite, values)) else math.nan
 
 
 def least(found: Mapping[str, Factor]) -> Factor:
-    """The smallest of several; none while one of them is not known."""
+    """The smallest of several; NaN while one of them is missing."""
     if all(math.isfinite(item.mean) for item in found.values()):
         return min(found.values(), key=lambda item: item.mean)
     return Factor(math.nan, seeds=0)
 
 
 def at_least(found: Factor, wanted: float) -> Verdict:
-    """Whether something is surely so many times better, as the paper says, or better at all."""
+    """HOLDS if a factor is surely at least `wanted`, PARTLY if it is surely above one."""
     if found.above:
         return Verdict.HOLDS if found.low is not None and found.low >= wanted else Verdict.PARTLY
-    # Whether it is better at all may be open where it is surely not so many times better.
+    # A factor may be surely below `wanted` while it is open whether it is above one.
     less = found.seeds >= FEWEST and found.high is not None and found.high < wanted
-    return Verdict.FAILS if less else Verdict.OPEN
+    return Verdict.FAILS if less else Verdict.UNDECIDED
 
 
 def at_most(found: Factor, wanted: float) -> Verdict:
-    """Whether something is surely so many times smaller, as the paper says, or smaller at all."""
+    """HOLDS if a factor is surely at most `wanted`, PARTLY if it is surely below one."""
     if found.below:
         return Verdict.HOLDS if found.high is not None and found.high <= wanted else Verdict.PARTLY
     more = found.seeds >= FEWEST and found.low is not None and found.low > wanted
-    return Verdict.FAILS if more else Verdict.OPEN
-
-
-def all_of(verdicts: Iterable[Verdict]) -> Verdict:
-    """What is left of a claim that consists of several: no more than of the weakest of them."""
-    seen = set(verdicts)
-    for verdict in (Verdict.FAILS, Verdict.OPEN, Verdict.PARTLY):
-        if verdict in seen:
-            return verdict
-    return Verdict.HOLDS
+    return Verdict.FAILS if more else Verdict.UNDECIDED
 
 
 def cdf_at(table: Table, value: float) -> float:
@@ -209,7 +200,7 @@ def ks_limit(size: int) -> float:
 
 
 def curve(values: Iterable[float], points: int = 400) -> tuple[list[float], list[float]]:
-    """The empirical CDF of a sample, thinned to what an eye can see."""
+    """The empirical CDF of a sample, thinned to what a reader can see."""
     ordered = sorted(values)
     last = len(ordered) - 1
     picked = range(len(ordered))

@@ -1,21 +1,22 @@
-"""What an experiment is: the runs it needs, and what follows from them.
+"""What an experiment is: the runs that it needs, and what follows from them.
 
-    EXPERIMENT = Experiment("E10", "The knob f", "best near 0.8", study, plan)
+    EXPERIMENT = Experiment("E10", "The knob f", "best near 0.8", study, plan, module=__name__)
 
     def plan(results: Results) -> Iterable[RunConfig]: ...     # which runs, given those so far
     def study(results: Results) -> Findings: ...               # claims, tables, figures
 
-An experiment without runs has no plan. One that searches names more runs when it has seen the first
-ones: it is asked again until it names no new one. All of this is data and functions of data, so an
-interrupted experiment goes on where it was.
+An experiment without runs has no plan. A search names more runs once it has seen the first ones: it
+is asked again until it names no new one. All of this is data and functions of data, so that an
+interrupted experiment resumes where it was.
 """
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 
+from themis.evaluation.claims import NO_VALUE, CheckedClaim
+from themis.evaluation.explanations import Explanation, explanation
 from themis.sim.config import RunConfig
 from themis.sim.figures.plot_style import Drawing
 from themis.sim.runs.result_cache import CachedRun, ResultCache
@@ -24,9 +25,9 @@ from themis.sim.runs.worker_pool import found
 TUNING_SEEDS = range(1, 11)
 REPORT_SEEDS = range(101, 131)
 FEWER_REPORT_SEEDS = range(101, 111)
-"""Seeds are chosen once: policies are tuned on the first, results are told of the others."""
+"""Seeds are fixed: policies are tuned on the first range, results are reported on the others."""
 FEWEST_REPORT_SEEDS = range(101, 107)
-"""As many as a verdict needs, for the mechanism as printed, which takes long."""
+"""As many as a verdict needs, for the mechanism as printed, whose runs take long."""
 OURS, LITERAL = "themis", "themis-paper"
 
 QUICK_APPS = 6
@@ -35,7 +36,7 @@ QUICK_SEEDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """How much to do. Without a word it is the evaluation as published."""
+    """How much to do. The default is the evaluation as published."""
 
     quick: bool = False
     seeds: tuple[int, ...] = ()
@@ -58,7 +59,7 @@ class Scope:
         apps: int = 85,
         quick: int | None = None,
     ) -> RunConfig:
-        """The run that an experiment varies; `quick` is how many apps are enough for a look."""
+        """The run that an experiment varies; `quick` is the number of apps of a quick look."""
         few = QUICK_APPS if quick is None else quick
         count = self.apps or (min(apps, few) if self.quick else apps)
         return RunConfig(cluster=self.cluster or cluster, workload=workload, apps=count)
@@ -70,122 +71,35 @@ class Results:
 
     scope: Scope
     store: ResultCache
-    heard: Callable[[], None] = lambda: None
-    """Called for every run that is read, which takes a while when there are thousands."""
+    on_read: Callable[[], None] = lambda: None
+    """Called for every run that is read; reading thousands takes a while."""
     memo: dict[str, float] = field(default_factory=dict, compare=False)
     """Numbers of runs that a plan looks at again and again."""
     outdated: Callable[[RunConfig], bool] = lambda _: False
-    """Tells the runs that are to be made again: until then they are not there."""
+    """Whether a run will be made again; until then it counts as missing."""
 
     def has(self, config: RunConfig) -> bool:
-        """Whether this run is there."""
+        """Whether this run is finished."""
         return not self.outdated(config) and self.store.has(config)
 
     def record(self, config: RunConfig) -> CachedRun:
         """One run.
 
         Raises:
-            UnavailableError: It is not there: no plan named it, or somebody removed it.
+            UnavailableError: It is missing: no plan named it, or its file was removed.
         """
-        self.heard()
+        self.on_read()
         return found(self.store, config)
 
     def find(self, config: RunConfig) -> CachedRun | None:
-        """One run, or nothing: of an evaluation that is not finished what there is can be told."""
-        self.heard()
+        """One run, or None while it is missing."""
+        self.on_read()
         return self.store.load(config) if self.has(config) else None
-
-
-class Verdict(StrEnum):
-    """What became of a claim, judged by the column `themis`."""
-
-    HOLDS = "holds"
-    PARTLY = "partly"
-    FAILS = "does not hold"
-    OPEN = "undecided"
-    """The interval is too wide to tell."""
-    GIVEN = "by construction"
-    """We put it in: finding it again checks us, not the paper."""
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """Something that a table says, as text and, where it is a number, with its interval."""
-
-    text: str
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-
-    def __post_init__(self) -> None:
-        # A run may lack a number; the text says so, and files have no word for it.
-        for name in ("value", "low", "high"):
-            number = getattr(self, name)
-            if number is not None and not math.isfinite(number):
-                object.__setattr__(self, name, None)
-
-
-NOTHING = Told("-")
-_OWN = "(ours)"
-OWN_BAR = Told(f"- {_OWN}")
-"""What the paper's column has beside a bar of our own."""
-MOST_DIGITS = 4
-
-
-def told(
-    value: float,
-    form: str = ".2f",
-    unit: str = "",
-    low: float | None = None,
-    high: float | None = None,
-    limit: float | None = None,
-) -> Told:
-    """A number with its unit and 95 % interval, `form` as in .2f.
-
-    An end that is near a `limit` gets as many digits as tell on which side of it it is.
-    """
-    if not math.isfinite(value):
-        return NOTHING
-    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
-        return Told(f"{value:{form}}{unit}", value)
-    if limit is not None:
-        sign, digits = form[:-2], int(form[-2])
-        while digits < MOST_DIGITS and any(
-            end != limit and round(end, digits) == limit for end in (low, high)
-        ):
-            digits += 1
-        form = f"{sign}{digits}f"
-    text = f"{value:{form}}{unit}"
-    return Told(f"{text} ({low:{form}} to {high:{form}})", value, low, high)
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """One statement of the paper against what we find."""
-
-    statement: str
-    paper: Told
-    themis_paper: Told
-    themis: Told
-    verdict: Verdict
-    explanation: str
-    by_policy: bool = True
-    """Whether the two columns of ours tell of policies; otherwise they are the same."""
-
-    @property
-    def ours(self) -> bool:
-        """Whether it is a bar of our own, which the paper says nothing of."""
-        return self.paper.text.endswith(_OWN)
-
-
-def alike(statement: str, paper: Told, ours: Told, verdict: Verdict, explanation: str) -> Claim:
-    """A claim on which no policy has a say."""
-    return Claim(statement, paper, ours, ours, verdict, explanation, by_policy=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The head of a column, and how its numbers are printed for people."""
+    """The head of a column, and the format of its numbers."""
 
     name: str
     form: str = ""
@@ -196,7 +110,7 @@ Row = tuple[str | float | int | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class NumberTable:
-    """Numbers behind a claim or a figure. Long ones are for programs only."""
+    """Numbers behind a claim or a figure. Long tables are written to a file but not shown."""
 
     name: str
     title: str
@@ -205,7 +119,7 @@ class NumberTable:
     shown: bool = True
 
     def texts(self) -> tuple[tuple[str, ...], ...]:
-        """The rows as people read them."""
+        """The rows as text."""
         return tuple(
             tuple(
                 _cell(value, column.form) for value, column in zip(row, self.columns, strict=True)
@@ -216,8 +130,18 @@ class NumberTable:
 
 def _cell(value: str | float | None, form: str) -> str:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return NOTHING.text
+        return NO_VALUE.text
     return value if isinstance(value, str) else format(value, form)
+
+
+def number_table(
+    name: str, title: str, columns: dict[str, str] | Iterable[str], rows: Iterable[Row],
+    *, shown: bool = True,
+) -> NumberTable:  # fmt: skip
+    """A table whose columns are names, or names with the format of their numbers."""
+    forms = columns if isinstance(columns, dict) else dict.fromkeys(columns, "")
+    heads = tuple(Column(head, form) for head, form in forms.items())
+    return NumberTable(name, title, heads, tuple(rows), shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,46 +157,37 @@ class Figure:
 class Findings:
     """What an experiment found."""
 
-    claims: tuple[Claim, ...]
+    claims: tuple[CheckedClaim, ...]
     tables: tuple[NumberTable, ...] = ()
     figures: tuple[Figure, ...] = ()
     notes: tuple[str, ...] = ()
-    """What a reader has to know: what was chosen, what is missing."""
+    """What holds for these runs only, such as what is missing; other notes are in Markdown."""
     lead: tuple[str, ...] = ()
-    """Sentences that belong to the first lines of the whole report; up to the colon they say what
-    they are about, and of two chapters that tell of the same the later one is heard."""
+    """Sentences for the first lines of the whole report. The part before the colon names the
+    subject; if two chapters have the same subject, the report takes the later one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExtraData:
-    """Something besides runs that an experiment rests on: made once, and kept beside them."""
+    """Data besides runs that an experiment needs: made once, and kept beside the runs."""
 
-    what: str
-    """For people."""
+    title: str
     path: Path
     make: Callable[[Callable[[str], None]], bytes]
-    """Makes it, and says now and then how far it is."""
+    """Makes it, and reports its progress."""
 
     @property
-    def there(self) -> bool:
+    def exists(self) -> bool:
         """Whether it was made."""
         return self.path.is_file()
 
 
 def literal_seeds(_: RunConfig) -> Collection[int]:
-    """The seeds on which the mechanism as printed has this run, if nobody names it.
+    """The seeds on which the evaluation runs the mechanism as printed: enough for a verdict.
 
-    It takes ten to twenty times as long as another policy: it has as many as a verdict needs.
+    Such a run takes ten to twenty times as long as one of another policy.
     """
     return FEWEST_REPORT_SEEDS
-
-
-def _no_runs(_: Results) -> Iterable[RunConfig]:
-    return ()
-
-
-def _no_pieces(_: Results) -> Iterable[ExtraData]:
-    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,20 +199,27 @@ class Experiment:
     paper: str
     """What the paper says, in a sentence."""
     study: Callable[[Results], Findings]
-    plan: Callable[[Results], Iterable[RunConfig]] = _no_runs
-    pieces: Callable[[Results], Iterable[ExtraData]] = _no_pieces
+    plan: Callable[[Results], Iterable[RunConfig]] = lambda _: ()
+    extra_data: Callable[[Results], Iterable[ExtraData]] = lambda _: ()
     """What else it needs, after its runs."""
     literal: Callable[[RunConfig], Collection[int]] = literal_seeds
     """On which seeds it runs the mechanism as printed."""
     reads_data: bool = False
     """Whether it shows measured data where there is some."""
     grows: str = ""
-    """How many runs it comes to, if it names more when it has seen the first."""
+    """The final number of runs, if it names more once it has seen the first."""
+    module: str = ""
+    """Its module; the explanations are the Markdown file beside it."""
+
+    @property
+    def explanation(self) -> Explanation:
+        """Why its numbers are what they are."""
+        return explanation(self.module)
 
     def wanted(self, results: Results) -> Iterator[RunConfig]:
-        """Its plan without what the evaluation can do without, as above. What is there is used.
+        """The runs that the evaluation asks for: the plan, but LITERAL only on `literal` seeds.
 
-        A quick look has all of its plan: it was made to be short.
+        A quick look wants all of its plan, which is short.
         """
         for config in self.plan(results):
             if (

@@ -1,10 +1,10 @@
 """A search for the lie that pays best: at random, then closer and closer to the best so far.
 
     family = Family("T_id", (Axis("ideal", 0.2, 5.0), Axis("serial", 0.2, 5.0)))
-    hunt = search(family, effort, score)          # as far as the scores that are there go
-    hunt.wanted                                   # points whose score is still to be found
+    state = search(family, effort, score)         # as far as the known scores go
+    state.wanted                                  # points whose score is still unknown
 
-Everything follows from the family's name and the scores, so that a search goes on where it was.
+Everything follows from the family's name and the scores, so that a search resumes where it was.
 """
 
 import math
@@ -16,11 +16,11 @@ Point = tuple[float, ...]
 """A factor for each axis of a family."""
 
 Score = Callable[[Point], float | None]
-"""What a lie brings, if that is known already."""
+"""The gain of a lie, or None while it is unknown."""
 
 PARENTS = 5
 AT_RANDOM = 0.2
-"""The share of each generation that looks anywhere, so that no hill is taken for the highest."""
+"""The share of each generation drawn anywhere, so that the search leaves a local maximum."""
 HONEST = 0.5
 """The share of axes of a random point that stay honest, where there are several."""
 FIRST_STEP, SHRINKING = 0.25, 0.75
@@ -46,51 +46,51 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class SearchEffort:
-    """How many lies are tried."""
+    """How many lies a search tries."""
 
     generations: int
     size: int
 
     @property
     def evaluations(self) -> int:
-        """All of them; fewer are different ones."""
+        """All lies, with repetitions."""
         return self.generations * self.size
 
 
 @dataclass(frozen=True, slots=True)
-class Hunt:
-    """A search as far as it has come."""
+class SearchState:
+    """How far a search has come."""
 
     scores: dict[Point, float]
     wanted: tuple[Point, ...]
     tried: int
-    """How many lies, counting those that were tried twice."""
+    """How many lies, with repetitions."""
 
     def best(self, count: int) -> list[Point]:
-        """The best so far; of equals the first one tried."""
+        """The best so far; among equals the first that was tried."""
         return sorted(self.scores, key=lambda point: -self.scores[point])[:count]
 
 
-def search(family: Family, effort: SearchEffort, score: Score) -> Hunt:
-    """Try generation after generation, until one has lies whose score is not known."""
+def search(family: Family, effort: SearchEffort, score: Score) -> SearchState:
+    """Try generation after generation, up to one with lies whose score is unknown."""
     scores: dict[Point, float] = {}
     for generation in range(effort.generations):
-        hunt = Hunt(scores, (), generation * effort.size)
-        points = proposals(family, generation, effort.size, hunt.best(PARENTS))
+        state = SearchState(scores, (), generation * effort.size)
+        points = proposals(family, generation, effort.size, state.best(PARENTS))
         found = {point: score(point) for point in points}
         wanted = tuple(point for point, value in found.items() if value is None)
         if wanted:
-            return Hunt(scores, wanted, hunt.tried)
+            return SearchState(scores, wanted, state.tried)
         for point, value in found.items():
             if value is not None:
                 scores.setdefault(point, value)
-    return Hunt(scores, (), effort.evaluations)
+    return SearchState(scores, (), effort.evaluations)
 
 
 def proposals(
     family: Family, generation: int, size: int, parents: Sequence[Point]
 ) -> tuple[Point, ...]:
-    """The lies of one generation: close to the parents, and some anywhere."""
+    """The lies of one generation: most close to the parents, some anywhere."""
     rng = Random(f"{family.name}/{generation}")
     step = FIRST_STEP * SHRINKING**generation
     points = []
@@ -116,7 +116,7 @@ def _near(family: Family, parent: Point, step: float, rng: Random) -> Point:
     moved = []
     for axis, value in zip(family.axes, parent, strict=True):
         shift = rng.gauss(0.0, step) * math.log(axis.high / axis.low)
-        # An honest axis stays so as a rule: one lie alone may well do better than several.
+        # An honest axis mostly stays honest: one lie alone may do better than several.
         stays = value == 1.0 and len(parent) > 1 and rng.random() >= AT_RANDOM
         inside = min(axis.high, max(axis.low, value * math.exp(shift)))
         moved.append(1.0 if stays else _rounded(inside))
@@ -124,5 +124,5 @@ def _near(family: Family, parent: Point, step: float, rng: Random) -> Point:
 
 
 def _rounded(value: float) -> float:
-    """To three digits: finer differences between lies are of no interest."""
+    """To three digits: finer differences between lies do not matter."""
     return float(f"{value:.3g}")

@@ -36,10 +36,10 @@ ALL = "all"
 
 
 def holdings(out: Path) -> tuple[list[Chapter], list[str], list[Experiment]]:
-    """What a folder tells of: chapters, the ids of damaged ones, and experiments without any."""
+    """What a folder holds: chapters, the ids of damaged ones, and experiments without one."""
     chapters, damaged = read_chapters(out, EXPERIMENTS)
-    told = {*damaged, *(chapter.id for chapter in chapters)}
-    return chapters, damaged, [item for name, item in EXPERIMENTS.items() if name not in told]
+    known = {*damaged, *(chapter.id for chapter in chapters)}
+    return chapters, damaged, [item for name, item in EXPERIMENTS.items() if name not in known]
 
 
 def chosen(names: Sequence[str]) -> list[Experiment]:

@@ -1,7 +1,6 @@
-"""How long runs will take, before they are begun: from like runs, else by a rough guess.
+"""How long runs will take, before they begin: from similar runs, else by a rough guess.
 
 costs(todo, store.timings())         # processor seconds of each, by the repr of its configuration
-forecast(todo, store.timings())      # of all together
 """
 
 import json
@@ -20,15 +19,10 @@ GUESSES = {"themis": 0.4, "themis-paper": 6.0}
 GUESS = 0.15
 """Seconds for each app on 64 GPUs, by policy: a first idea, until the folder has runs."""
 _TRUTH = 0.1
-"""An app of the truth workload is that much of others."""
+"""An app of the truth workload takes this part of the time of others."""
 _GPUS = 64.0
 
 Kind = tuple[object, ...]
-
-
-def forecast(todo: Sequence[RunConfig], known: Iterable[Timing]) -> float:
-    """Processor seconds that these runs will take."""
-    return sum(costs(todo, known).values())
 
 
 def costs(todo: Sequence[RunConfig], known: Iterable[Timing]) -> dict[str, float]:
@@ -51,7 +45,7 @@ def _guess(config: RunConfig) -> float:
 
 
 def _kinds(config: RunConfig) -> Iterable[Kind]:
-    """What runs of about the same pace have in common, from nearly all to nearly nothing."""
+    """Keys that runs of about the same pace share, from the most to the least specific."""
     work = "file" if is_workload_file(config.workload) else config.workload
     options = config.options
     near = (config.policy, work, config.cluster, config.contention)
@@ -73,7 +67,7 @@ def _apps(config: RunConfig) -> int:
 
 @lru_cache(maxsize=4096)
 def _apps_in(file: str) -> int:
-    """What the header of a workload file says, if it can be read."""
+    """The number of apps in the header of a workload file, or 0 if it cannot be read."""
     try:
         with Path(file).open(encoding="ascii") as lines:
             return int(json.loads(lines.readline())["apps"])

@@ -5,27 +5,29 @@
     measured = matrix.measure(results, {"max": max_rho})
     measured.factor("max", of=("w1", "gandiva"), over=("w1", "themis"))
 
-A cell is a tuple of whatever tells the runs apart: ("w1", "themis"), or (0.8, "themis-paper").
-Runs that are not there yet are left out: every number is of the seeds that a cell has, and cells
-are compared on the seeds that both have.
+A cell is a tuple of what distinguishes its runs: ("w1", "themis"), or (0.8, "themis-paper").
+Missing runs are left out: every number is over the seeds that a cell has, and cells are compared on
+the seeds that both have.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from themis.core.policies import policy_class, policy_options
+from themis.evaluation.claims import Verdict
 from themis.evaluation.comparisons import FEWEST, Factor, factor
-from themis.evaluation.experiment import LITERAL, Column, NumberTable, Results, Row, Verdict
-from themis.evaluation.report.provenance import seed_text
+from themis.evaluation.experiment import LITERAL, Column, NumberTable, Results, Row
+from themis.evaluation.metrics import Metric
+from themis.evaluation.provenance import seed_text
 from themis.recording.written_settings import settings_for
 from themis.sim.compare import Estimate, estimate, with_value
 from themis.sim.config import RunConfig, allowed_keys
 from themis.sim.runs.result_cache import CachedRun
 
-Cell = tuple[str | float | int, ...]
-Measure = Callable[[CachedRun], float]
+Value = str | float | int
+Cell = tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +50,25 @@ class Matrix:
         found = (results.find(config) for config in self.runs(cell))
         return (record for record in found if record is not None)
 
-    def measure(self, results: Results, measures: Mapping[str, Measure]) -> "MatrixNumbers":
+    def measure(self, results: Results, metrics: Mapping[str, Metric]) -> "MatrixNumbers":
         """The numbers of all runs. Reads each of them once."""
-        return gather(results, {cell: self.runs(cell) for cell in self.cells}, measures, self.seeds)
+        return gather(results, {cell: self.runs(cell) for cell in self.cells}, metrics, self.seeds)
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixNumbers:
-    """Numbers of every cell, seed by seed; NaN where a run is not there or has none."""
+    """Numbers of every cell, seed by seed; NaN where a run is missing or lacks the number."""
 
     by_cell: Mapping[Cell, Mapping[str, Sequence[float]]]
     seeds: tuple[int, ...]
-    """Those that were asked for."""
+    """The seeds that were asked for."""
     present: Mapping[Cell, tuple[int, ...]]
-    """Those of which each cell has its run."""
+    """The seeds of which a cell has its run."""
 
     def judged(self, is_so: bool, *cells: Cell) -> Verdict:
-        """A verdict on means of these cells, for which a few seeds are not enough."""
+        """A verdict on means of these cells; a few seeds leave it undecided."""
         if self.count(*cells) < FEWEST:
-            return Verdict.OPEN
+            return Verdict.UNDECIDED
         return Verdict.HOLDS if is_so else Verdict.FAILS
 
     def count(self, *cells: Cell) -> int:
@@ -78,9 +80,9 @@ class MatrixNumbers:
         return tuple(seed for seed in self.seeds if all(seed in one for one in sets))
 
     def paired(self, *cells: Cell) -> "MatrixNumbers":
-        """These cells alone, on the seeds that all of them have: their means can be compared.
+        """These cells alone, on the seeds that all of them have, so that means are comparable.
 
-        A cell without any run is left as it is, or there would be nothing to compare.
+        A cell without runs stays empty and does not cost the others their seeds.
         """
         kept = set(self._common(cell for cell in cells if self.present[cell]))
         places = [place for place, seed in enumerate(self.seeds) if seed in kept]
@@ -93,12 +95,40 @@ class MatrixNumbers:
             {cell: tuple(s for s in self.present[cell] if s in kept) for cell in cells},
         )
 
+    def on_common_seeds(self, cells: Iterable[Cell]) -> "MatrixNumbers":
+        """These cells on the seeds that all of them have, to be shown side by side.
+
+        A cell with very few seeds would cost the others theirs: it is left empty. So is the
+        mechanism as printed, whose runs take long; it keeps those of the common seeds that all of
+        its cells have, if they are enough.
+        """
+        names = [cell for cell in cells if cell in self.by_cell]
+        counts = {cell: self.count(cell) for cell in names if cell[-1] != LITERAL}
+        least = max(1, min(FEWEST, max(counts.values(), default=0)))
+        kept = [cell for cell, count in counts.items() if count >= least]
+        common = self._common(kept) if kept else ()
+        printed = [cell for cell in names if cell[-1] == LITERAL]
+        own = tuple(one for one in common if all(one in self.present[each] for each in printed))
+        if len(own) < least:
+            own = ()
+        present = dict.fromkeys(names, ()) | dict.fromkeys(kept, common)
+        present |= dict.fromkeys(printed, own)
+        places = {seed: place for place, seed in enumerate(self.seeds)}
+        by_cell = {
+            cell: {
+                name: [each[places[one]] if one in there else math.nan for one in common]
+                for name, each in self.by_cell[cell].items()
+            }
+            for cell, there in present.items()
+        }
+        return MatrixNumbers(by_cell, common, present)
+
     def values(self, name: str, cell: Cell) -> Sequence[float]:
         """One number over the seeds."""
         return self.by_cell[cell][name]
 
     def estimate(self, name: str, cell: Cell) -> Estimate:
-        """Its mean with the interval of Student's t, over the runs that are there."""
+        """Its mean over the finished runs, with the interval of Student's t."""
         there = set(self.present[cell])
         values = [
             value
@@ -117,20 +147,20 @@ class MatrixNumbers:
         return factor(self.values(name, of), self.values(name, over))
 
     def table(
-        self, name: str, title: str, head: Sequence[str], columns: Mapping[str, Column]
+        self, name: str, title: str, head: Sequence[str], metrics: Mapping[str, Metric]
     ) -> NumberTable:
         """Means over the seeds, a row for each cell; `head` names the parts of a cell."""
+        shown = {key: metric for key, metric in metrics.items() if metric.title}
         rows: list[Row] = [
-            (*cell, *(self.estimate(measure, cell).mean for measure in columns))
-            for cell in self.by_cell
+            (*cell, *(self.estimate(key, cell).mean for key in shown)) for cell in self.by_cell
         ]
-        heads = tuple(Column(part) for part in head)
-        return self.on_seeds(NumberTable(name, title, (*heads, *columns.values()), tuple(rows)))
+        columns = (*map(Column, head), *(Column(one.title, one.form) for one in shown.values()))
+        return self.on_seeds(NumberTable(name, title, columns, tuple(rows)))
 
     def on_seeds(self, table: NumberTable) -> NumberTable:
-        """A table with a row for each cell, saying which seeds it rests on; its title ends so.
+        """A table with a row for each cell and its seeds in the title.
 
-        Where cells have different seeds every row names its own.
+        Where cells have different seeds, each row names its own in a column.
         """
         given = seed_text(self.seeds)
         told = {cell: seed_text(self.present[cell]) or "none" for cell in self.by_cell}
@@ -148,10 +178,10 @@ class MatrixNumbers:
         return replace(table, title=title, columns=columns, rows=rows)
 
     def tables(
-        self, name: str, title: str, head: Sequence[str], columns: Mapping[str, Column]
+        self, name: str, title: str, head: Sequence[str], metrics: Mapping[str, Metric]
     ) -> tuple[NumberTable, NumberTable]:
-        """What most experiments show: the means, and every run for programs."""
-        return self.table(name, title, head, columns), self.run_table("runs", head)
+        """The tables of most experiments: the means, and every run for programs."""
+        return self.table(name, title, head, metrics), self.run_table("runs", head)
 
     def run_table(self, name: str, head: Sequence[str]) -> NumberTable:
         """Every number of every run, for programs."""
@@ -169,44 +199,41 @@ class MatrixNumbers:
 def gather(
     results: Results,
     runs: Mapping[Any, Sequence[RunConfig]],
-    measures: Mapping[str, Measure],
+    metrics: Mapping[str, Metric],
     seeds: tuple[int, ...],
 ) -> MatrixNumbers:
     """The numbers of finished runs, by cell and in the order of the seeds."""
     values: dict[Cell, dict[str, list[float]]] = {}
     present: dict[Cell, list[int]] = {}
     for cell, configs in runs.items():
-        values[cell] = {name: [] for name in measures}
+        values[cell] = {name: [] for name in metrics}
         present[cell] = []
         for seed, config in zip(seeds, configs, strict=True):
             record = results.find(config)
             if record is not None:
                 present[cell].append(seed)
-                # Its files may lie elsewhere than where it was made.
+                # The workload file of a run may have moved since the run was made.
                 record = replace(record, config=config)
-            for name, measure in measures.items():
-                values[cell][name].append(math.nan if record is None else measure(record))
+            for name, metric in metrics.items():
+                values[cell][name].append(math.nan if record is None else metric.of(record))
     return MatrixNumbers(values, seeds, {cell: tuple(found) for cell, found in present.items()})
 
 
-def unprinted(measured: MatrixNumbers) -> tuple[str, ...]:
-    """A note where the mechanism as printed has hardly been run; cells end with their policy."""
+def literal_notes(measured: MatrixNumbers) -> tuple[str, ...]:
+    """A note where the mechanism as printed has few runs; the last part of a cell is its policy."""
     counts = [len(found) for cell, found in measured.present.items() if cell[-1] == LITERAL]
     if min(counts, default=FEWEST) >= min(FEWEST, len(measured.seeds)):
         return ()
-    if not any(counts):
-        note = "is not run here, for a run takes long"
-    else:
-        note = (
-            f"has fewer than {FEWEST} seeds in some rows, for a run takes long: what such a row "
-            "shows may be chance, and figures leave it out"
-        )
+    note = (
+        f"has fewer than {FEWEST} seeds in some rows because its runs take long: such a row may "
+        "show chance, and figures leave it out"
+        if any(counts)
+        else "is not run here because its runs take long"
+    )
     return (f"{LITERAL} {note} (docs/decisions/0053). More with --policies {LITERAL}.",)
 
 
-def over(
-    bases: Mapping[str | float | int, RunConfig], policies: Sequence[str]
-) -> dict[Cell, RunConfig]:
+def over(bases: Mapping[Value, RunConfig], policies: Sequence[str]) -> dict[Cell, RunConfig]:
     """Cells of a first key and a policy; a policy gets the options that it knows."""
     cells: dict[Cell, RunConfig] = {}
     for first, base in bases.items():
@@ -218,63 +245,24 @@ def over(
 
 
 def plain(config: RunConfig) -> RunConfig:
-    """The same run without options that say what would be so anyway.
+    """The same run without options that equal their defaults.
 
-    So a sweep shares the run at the default with every other experiment that has it.
+    A sweep then shares the run at the default with every other experiment that has it.
     """
     kind = policy_class(config.policy)
     keys = allowed_keys(config.policy, config.workload)
     usual = {**policy_options(kind), "error": 0.0}
     settings = settings_for(kind, {})
 
-    def says_nothing(key: str, value: Any) -> bool:
+    def is_default(key: str, value: Any) -> bool:
         if keys.get(key) == "arbiter":
             return settings_for(kind, {key: value}) == settings
         return key in usual and bool(usual[key] == value)
 
-    kept = {key: value for key, value in config.options.items() if not says_nothing(key, value)}
+    kept = {key: value for key, value in config.options.items() if not is_default(key, value)}
     return replace(config, options=kept)
 
 
-def swept(
-    base: RunConfig, key: str, values: Sequence[str | float | int]
-) -> dict[str | float | int, RunConfig]:
+def swept(base: RunConfig, key: str, values: Sequence[Value]) -> dict[Value, RunConfig]:
     """The base with each value of a key, a flag or an option."""
     return {value: with_value(base, key, value) for value in values}
-
-
-def gpu_over_work(record: CachedRun) -> float:
-    """GPU time held for each unit of bare work, so that seeds with more work weigh no more."""
-    useful = float(record.summary["gpu_hours_spent"]["useful"])
-    return float(record.summary["gpu_hours"]) / useful if useful else float("nan")
-
-
-def summary(key: str, convention: str = "") -> Measure:
-    """A number of a run's summary; NaN where the run had none, or was made before there was one."""
-
-    def of(record: CachedRun) -> float:
-        value: Any = record.summary.get(key)
-        if convention and value is not None:
-            value = value[convention]
-        return float("nan") if value is None else float(value)
-
-    return of
-
-
-MAIN = {
-    "max_rho": summary("max_rho", "paper"),
-    "max_rho_ref": summary("max_rho_ref", "fair_share"),
-    "share_fair": summary("share_fair_ref", "fair_share"),
-    "completion_h": summary("mean_completion_h"),
-    "over_work": gpu_over_work,
-    "moves": summary("moves"),
-}
-MAIN_COLUMNS = {
-    "max_rho": Column("max rho (paper)", ".2f"),
-    "max_rho_ref": Column("max rho_ref", ".2f"),
-    "share_fair": Column("share fair", ".0%"),
-    "completion_h": Column("completion h", ".1f"),
-    "over_work": Column("GPU time / work", ".3f"),
-    "moves": Column("moves", ".0f"),
-}
-"""What nearly every table shows."""

@@ -1,4 +1,4 @@
-"""Where the bar is held up: W1 and W2, the same with half of the machines, and the real trace.
+"""The scenarios of the bar: W1 and W2, the same with half of the machines, and the real trace.
 
 runs(results)["W1 2x", "themis"]      # one run for each seed
 """
@@ -22,7 +22,7 @@ class Scenario:
     workload: str = ""
     contention: int = 1
     philly: str = ""
-    """The load of the real trace, if it is that."""
+    """The load of the real trace, if the scenario runs it."""
 
 
 GENERATED = (
@@ -38,9 +38,9 @@ CALLING: Mapping[str, str] = {
     "equal-share+call": "equal-share",
     "min-max-rho+call": "min-max-rho",
 }
-"""The strongest opponents, made stronger by one of our levers: newcomers need not wait for a beat.
+"""The strongest opponents with one of our levers: newcomers need not wait for a beat.
 
-That a default policy is better only by something that anybody could do would say little for it.
+A default policy that is better only through a lever open to every policy would prove little.
 """
 
 
@@ -51,7 +51,7 @@ def rivals(results: Results) -> tuple[str, ...]:
 
 
 def scenarios(results: Results) -> tuple[Scenario, ...]:
-    """The real trace only where it is at hand."""
+    """All scenarios; the real trace only where its file exists."""
     return (*GENERATED, *REAL) if philly_workload.at_hand(results) else GENERATED
 
 
@@ -89,5 +89,5 @@ def _base(results: Results, one: Scenario, seed: int) -> RunConfig:
 
 
 def seeds_of(results: Results) -> tuple[int, ...]:
-    """The same for all."""
+    """The seeds of all scenarios."""
     return results.scope.seeds_of(REPORT_SEEDS, QUICK_SEEDS)

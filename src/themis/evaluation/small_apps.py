@@ -1,9 +1,9 @@
-"""Apps that want less than their fair share, and all others: told apart.
+"""Apps that want less than their fair share, measured apart from all others.
 
 modest(record.config)      # the ids of those that want less, the same for every policy
 
-Who can use less than a private 1/N of the cluster loses nothing by sharing, so that what is left is
-how long it waits and where it is put. Whoever wants more is held against the share itself.
+An app that can use less than a private 1/N of the cluster loses nothing by sharing but time spent
+waiting and good places. An app that wants more is compared with the share itself.
 """
 
 import math
@@ -13,26 +13,18 @@ from functools import lru_cache
 from themis.core.fairness.ideal_time import Convention
 from themis.core.model import AppId
 from themis.evaluation.experiment import Column, NumberTable, Row
-from themis.evaluation.run_matrix import MatrixNumbers, Measure
+from themis.evaluation.metrics import Measure, Metric
+from themis.evaluation.run_matrix import MatrixNumbers
 from themis.sim.config import RunConfig, prepare
 from themis.sim.metrics import FAIR, reference, within_share
 from themis.sim.runs.result_cache import CachedRun
-
-COLUMNS = {
-    "modest_apps": Column("apps below", ".1f"),
-    "modest_rho": Column("max rho_ref below", ".2f"),
-    "modest_fair": Column("fair below", ".1%"),
-    "other_apps": Column("apps above", ".1f"),
-    "other_rho": Column("max rho_ref above", ".2f"),
-    "other_fair": Column("fair above", ".1%"),
-}
 
 
 def modest(config: RunConfig) -> frozenset[AppId]:
     """The apps of a run whose demand is below their share in the reference.
 
     Raises:
-        ConfigError: Its workload is a file that is not there any more.
+        ConfigError: Its workload is a file that is missing.
     """
     return _modest(
         config.cluster, config.contention, config.workload, config.apps, config.seed, config.load
@@ -64,20 +56,29 @@ def _fair(values: Sequence[float]) -> float:
     return sum(value <= FAIR for value in values) / len(values)
 
 
-MEASURES = {
-    f"{kind}_{name}": _of(number, below=below, empty=0.0 if name == "apps" else math.nan)
+METRICS = {
+    f"{kind}_{name}": Metric(
+        _of(number, below=below, empty=0.0 if name == "apps" else math.nan),
+        f"{title} {'below' if below else 'above'}",
+        form,
+    )
     for kind, below in (("modest", True), ("other", False))
-    for name, number in (("apps", len), ("rho", max), ("fair", _fair))
+    for name, title, form, number in (
+        ("apps", "apps", ".1f", len),
+        ("rho", "max rho_ref", ".2f", max),
+        ("fair", "fair", ".1%", _fair),
+    )
 }
 
 
 def apart_table(measured: MatrixNumbers) -> NumberTable:
-    """Both kinds under every policy: means over the seeds on which there are any."""
-    rows: list[Row] = []
-    for cell in measured.by_cell:
-        means = (_mean(measured.values(name, cell)) for name in COLUMNS)
-        rows.append((str(cell[0]), str(cell[1]), *means))
-    columns = (Column("scenario"), Column("policy"), *COLUMNS.values())
+    """Both kinds under every policy: means over the seeds that have such apps."""
+    rows: list[Row] = [
+        (*cell, *(_mean(measured.values(name, cell)) for name in METRICS))
+        for cell in measured.by_cell
+    ]
+    columns = (Column("scenario"), Column("policy"),
+               *(Column(one.title, one.form) for one in METRICS.values()))  # fmt: skip
     title = "Apps whose demand is below their share, and those above: means over seeds"
     return measured.on_seeds(NumberTable("apart", title, columns, tuple(rows)))
 

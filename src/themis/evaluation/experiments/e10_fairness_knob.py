@@ -2,34 +2,29 @@
 
 from collections.abc import Iterable
 
-from themis.evaluation.comparisons import at_least, beside, best
+from themis.evaluation.checks import EITHER, above, ratio
+from themis.evaluation.claims import (
+    NO_VALUE,
+    Answer,
+    Claim,
+    Quantity,
+    Verdict,
+    details,
+    quantity,
+)
+from themis.evaluation.comparisons import at_least, best
 from themis.evaluation.experiment import (
     FEWER_REPORT_SEEDS,
     LITERAL,
-    NOTHING,
     OURS,
-    Claim,
-    Column,
     Experiment,
-    Figure,
     Findings,
     Results,
-    Told,
-    Verdict,
-    told,
 )
-from themis.evaluation.run_matrix import (
-    Matrix,
-    MatrixNumbers,
-    gpu_over_work,
-    over,
-    summary,
-    swept,
-    unprinted,
-)
-from themis.evaluation.sweeps import Alike, alike, as_printed, plot_cells
+from themis.evaluation.metrics import metrics
+from themis.evaluation.run_matrix import Matrix, MatrixNumbers, over, swept
+from themis.evaluation.sweeps import sweep_findings
 from themis.sim.config import RunConfig
-from themis.sim.figures.plot_style import Drawing
 
 VALUES = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0)
 QUICK_VALUES = (0.0, 0.4, 0.8, 1.0)
@@ -37,121 +32,86 @@ LITERAL_VALUES = (0.8, 1.0)
 POLICIES = (OURS, LITERAL)
 CHOSEN = 0.8
 NEAR = 0.1 + 1e-9
-_PRINTED = (
-    f"The mechanism as printed is run at {' and '.join(f'{f:g}' for f in LITERAL_VALUES)} only."
-)
+METRICS = metrics("max_rho", "max_rho_ref", "gpu_hours", "over_work", "completion_h")
 
-MEASURES = {
-    "max_rho": summary("max_rho", "paper"),
-    "max_rho_ref": summary("max_rho_ref", "fair_share"),
-    "gpu_hours": summary("gpu_hours"),
-    "over_work": gpu_over_work,
-    "completion_h": summary("mean_completion_h"),
-}
-COLUMNS = {
-    "max_rho": Column("max rho (paper)", ".2f"),
-    "max_rho_ref": Column("max rho_ref", ".2f"),
-    "gpu_hours": Column("GPU hours", ".0f"),
-    "over_work": Column("GPU time / work", ".3f"),
-    "completion_h": Column("completion h", ".1f"),
-}
+
+def values(results: Results) -> tuple[float, ...]:
+    """Values of f."""
+    return QUICK_VALUES if results.scope.quick else VALUES
 
 
 def matrix(results: Results) -> Matrix:
-    """Cells are (f, policy)."""
-    scope = results.scope
-    values = QUICK_VALUES if scope.quick else VALUES
-    base = scope.base("w2")
-    cells = over(swept(base, "f", values), (OURS,)) | as_printed(base, "f", LITERAL_VALUES)
-    return Matrix(cells, scope.seeds_of(FEWER_REPORT_SEEDS, quick=1))
+    """Cells are (f, policy); the mechanism as printed is run at the values of claims only."""
+    base = results.scope.base("w2")
+    cells = over(swept(base, "f", values(results)), (OURS,))
+    cells |= over(swept(base, "f", LITERAL_VALUES), (LITERAL,))
+    return Matrix(cells, results.scope.seeds_of(FEWER_REPORT_SEEDS, quick=1))
 
 
 def plan(results: Results) -> Iterable[RunConfig]:
-    """The default policy at each f, the mechanism as printed at a few."""
+    """Every f."""
     return matrix(results).configs()
 
 
-def _values(measured: MatrixNumbers) -> list[float]:
-    return [float(value) for value, policy in measured.by_cell if policy == OURS]
-
-
-def _best(measured: MatrixNumbers) -> Claim:
-    cells = [(f, OURS) for f in _values(measured)]
+def _best(measured: MatrixNumbers) -> Answer:
+    """Whether every f that is not near the chosen one is surely worse."""
+    known = [float(value) for value, policy in measured.by_cell if policy == OURS]
+    cells = [(f, OURS) for f in known]
     lowest = None
-    if all(map(measured.count, cells)):  # the lowest of what there is would say nothing
+    if all(map(measured.count, cells)):  # the lowest of the finished ones would say nothing
         same = measured.paired(*cells)
-        lowest = best({f: same.estimate("max_rho", (f, OURS)).mean for f, _ in cells}, min)
+        lowest = best({f: same.estimate("max_rho", (f, OURS)).mean for f in known}, min)
     others = {
         f: measured.factor("max_rho", of=(f, OURS), over=(CHOSEN, OURS))
-        for f in _values(measured)
+        for f in known
         if f != CHOSEN
     }
-    verdict = Verdict.OPEN
+    verdict = Verdict.UNDECIDED
     if any(found.below for found in others.values()):
         verdict = Verdict.FAILS
     elif others and all(item.above for f, item in others.items() if abs(f - CHOSEN) > NEAR):
         verdict = Verdict.HOLDS
-    next_best = best({f: found.mean for f, found in others.items()}, min)
-    runner_up = "" if next_best is None else (
-        f"At {next_best:g}, the best of the others, max rho is {others[next_best].told.text} "
-        f"that at {CHOSEN:g}. "
-    )  # fmt: skip
-    return Claim(
-        "The f with the lowest max rho",
-        told(CHOSEN, "g"),
-        NOTHING,
-        NOTHING if lowest is None else told(lowest, "g"),
+    second = best({f: found.mean for f, found in others.items()}, min)
+    beside = None if second is None else others[second].shown
+    return Answer(
+        NO_VALUE if lowest is None else quantity(lowest, "g"),
         verdict,
-        f"{runner_up}{_PRINTED}",
+        details=details((f"best of the others, {second} over that at {CHOSEN:g}", beside)),
     )
 
 
-def _worse_at_one(measured: MatrixNumbers) -> Claim:
-    ours, literal = (
-        measured.factor("max_rho", of=(1.0, policy), over=(CHOSEN, policy))
-        for policy in (OURS, LITERAL)
-    )
-    return Claim(
-        "Max rho at f = 1 over that at 0.8",
-        told(1.5, "g", "x"),
-        beside(literal.told, literal.seeds, ours.seeds),
-        ours.told,
-        at_least(ours, 1.5),
-        "At f = 1 a single app is invited (ours: two), and nobody bids against it.",
-    )
-
-
-def _efficiency(measured: MatrixNumbers) -> Claim:
+def _efficiency(measured: MatrixNumbers) -> Answer:
     ours = measured.factor("gpu_hours", of=(1.0, OURS), over=(0.0, OURS))
-    return Claim(
-        "GPU time from f = 0 to f = 1",
-        Told("rises"),
-        NOTHING,
-        ours.percent,
-        at_least(ours, 1.0),
-        f"With more bidders there is more choice of placements. {_PRINTED}",
-    )
+    return Answer(ours.percent, at_least(ours, 1.0))
 
 
-def _figure(same: Alike) -> Drawing:
-    shown = ("max_rho", "max_rho_ref", "over_work")
-    values = _values(same.measured)
-    return plot_cells(same, "f", values, POLICIES, shown, COLUMNS, {"paper": CHOSEN})
+CLAIMS: tuple[Claim[MatrixNumbers], ...] = (
+    Claim("best", "The f with the lowest max rho", quantity(CHOSEN, "g"), _best),
+    Claim(
+        "at-1",
+        "Max rho at f = 1 over that at 0.8",
+        quantity(1.5, "g", "x"),
+        ratio("max_rho", of=(1.0, EITHER), over=(CHOSEN, EITHER), judge=above(1.5)),
+        "f = 1",
+    ),
+    Claim("efficiency", "GPU time from f = 0 to f = 1", Quantity("rises"), _efficiency, "GPU time"),
+)
 
 
 def study(results: Results) -> Findings:
     """Compare values of f."""
-    measured = matrix(results).measure(results, MEASURES)
-    same = alike(measured, _values(measured), POLICIES)
-    return Findings(
-        claims=(_best(measured), _worse_at_one(measured), _efficiency(measured)),
-        tables=measured.tables("f", "W2, means over seeds", ("f", "policy"), COLUMNS),
-        figures=(
-            Figure("f", f"W2: fairness and GPU time against f, {same.text}.",
-                   lambda: _figure(same)),
-        ),
-        notes=unprinted(measured),
-    )  # fmt: skip
+    return sweep_findings(
+        matrix(results).measure(results, METRICS),
+        CLAIMS,
+        METRICS,
+        name="f",
+        key="f",
+        title="W2",
+        caption="W2: fairness and GPU time against f",
+        policies=POLICIES,
+        shown=("max_rho", "max_rho_ref", "over_work"),
+        marks={"paper": CHOSEN},
+    )
 
 
 EXPERIMENT = Experiment(
@@ -160,4 +120,5 @@ EXPERIMENT = Experiment(
     "Max rho is best near f = 0.8 and about 1.5x worse at 1; efficiency falls as f rises.",
     study,
     plan,
+    module=__name__,
 )

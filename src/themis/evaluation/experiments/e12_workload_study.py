@@ -1,7 +1,8 @@
 """E12: what apps look like (figures 1 to 4 of the paper), and whether our workloads do, too."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from statistics import median
 
 from themis.evaluation.app_samples import (
@@ -15,23 +16,27 @@ from themis.evaluation.app_samples import (
     generated,
     measured,
 )
+from themis.evaluation.claims import (
+    Answer,
+    Claim,
+    Quantity,
+    by_construction,
+    check,
+    details,
+    quantity,
+)
 from themis.evaluation.comparisons import curve, ks_distance, ks_limit
 from themis.evaluation.experiment import (
     FEWER_REPORT_SEEDS,
-    Claim,
-    Column,
     Experiment,
     Figure,
     Findings,
     NumberTable,
     Results,
     Row,
-    Told,
-    Verdict,
-    alike,
-    told,
+    number_table,
 )
-from themis.evaluation.report.charts import Bars, Curve, Panel, plot_bars, plot_cdfs, plot_demand
+from themis.evaluation.figures.charts import Bars, Curve, Panel, plot_bars, plot_cdfs, plot_demand
 from themis.sim.compare import Estimate, estimate
 from themis.sim.figures.plot_style import Drawing
 from themis.sim.workloads import (
@@ -46,207 +51,223 @@ from themis.sim.workloads import Table as Distribution
 HOUR, DAY = 3600.0, 86400.0
 SIZES = (1, 2, 4, 8)
 
-
-# What the paper says, and whether it is so
-
-
-def _claims(made: dict[str, AppSample]) -> list[Claim]:
-    study = made[TRACE_STUDY]
-    why = "Only these figures are published; our distributions were chosen to meet them."
-    single = study.jobs.count(1) / len(study.jobs)
-    means = [steps.mean for steps in study.demands]
-    peaks = [max(steps.values) / steps.mean for steps in study.demands]
-    return [
-        _given("Apps with a single job", Told("~10 %", 10), told(100 * single, ".0f", " %"),
-               _near(single, 0.10, len(study.jobs)), why),
-        _given("Most jobs of an app", Told("100", 100), told(max(study.jobs), ".0f"),
-               max(study.jobs) <= 100, why),
-        _middle("Jobs of the median app", 75, study.jobs, study, ".0f", "", why),
-        _middle("GPU time of the median app", 11.5, [work / DAY for work in study.app_works],
-                study, ".1f", " GPU-days", why),
-        _middle("GPU time of the median job", 3.75, [work / HOUR for work in study.job_works],
-                study, ".2f", " GPU-hours", why),
-        _spread("Mean demand", Told("~50 GPUs", 50), means,
-                lambda mean: abs(mean.mean - 50) <= max(7.5, mean.half or 0.0), " GPUs", why),
-        _spread("Demand is bursty: peak / mean", Told("bursty"), peaks,
-                lambda mean: mean.mean >= 3, "x", "If all got what they can use at once. " + why),
-        *_distances(made),
-    ]  # fmt: skip
+Samples = Mapping[str, AppSample]
 
 
-def _given(statement: str, paper: Told, ours: Told, is_so: bool, why: str) -> Claim:
-    return alike(statement, paper, ours, Verdict.GIVEN if is_so else Verdict.FAILS, why)
+# Claims
+
+
+def _answer(ours: Quantity, is_so: bool, *more: tuple[str, str]) -> Answer:
+    """We chose the distributions to meet the published figures."""
+    return Answer(ours, by_construction(is_so), printed=None, details=details(*more))
 
 
 def _near(share: float, published: float, apps: int) -> bool:
-    """Whether chance, or five points in a hundred, explain how a share differs."""
+    """Whether chance, or five points in a hundred, explains a difference of shares."""
     return abs(share - published) <= max(0.05, 1.96 * math.sqrt(published * (1 - published) / apps))
-
-
-def _middle(
-    statement: str, paper: float, values: Sequence[float], of: AppSample, form: str, unit: str,
-    why: str,
-) -> Claim:  # fmt: skip
-    """A published median: half of what was generated lies at or below it."""
-    share = _upto(values, paper)
-    # Jobs of an app are alike, so it is apps that count.
-    return _given(
-        statement, told(paper, "g", unit), told(median(values), form, unit),
-        _near(share, 0.5, len(of.jobs)), f"{share:.0%} lie at or below the paper's. {why}",
-    )  # fmt: skip
-
-
-def _spread(
-    statement: str, paper: Told, values: Sequence[float], is_so: Callable[[Estimate], bool],
-    unit: str, why: str,
-) -> Claim:  # fmt: skip
-    mean = estimate(values)
-    low, high = (
-        (None, None) if mean.half is None else (mean.mean - mean.half, mean.mean + mean.half)
-    )
-    return _given(statement, paper, told(mean.mean, ".1f", unit, low, high), is_so(mean), why)
-
-
-def _distances(made: dict[str, AppSample]) -> list[Claim]:
-    claims = []
-    for name, jobs, gpus in ((W1, W1_JOBS, W1_GPUS_PER_JOB), (W2, W2_JOBS, W2_GPUS_PER_JOB)):
-        one = made[name]
-        limit = max(0.05, ks_limit(len(one.jobs)))
-        why = (
-            f"Kolmogorov-Smirnov distance of {len(one.jobs)} generated apps from the published "
-            f"points; up to {limit:.3f} counts as the same; chance exceeds it now and then."
-        )
-        works = ks_distance(one.app_works, APP_GPU_SECONDS)
-        counts = ks_distance(one.jobs, jobs, whole=True)
-        shares = max(abs(_upto(one.app_gpus, value) - share) for value, share in gpus)
-        for what, distance, how in (
-            ("GPU time of apps", works, why + _W2_WORK if name == W2 else why),
-            ("jobs per app", counts, why),
-            (
-                "GPUs per job",
-                shares,
-                f"Largest difference of a share; up to {limit:.3f} counts as none.",
-            ),
-        ):
-            statement = f"{name.upper()}: {what} as published"
-            claims.append(
-                _given(statement, Told("distance 0", 0.0), told(distance, ".3f"),
-                       distance <= limit, how)
-            )  # fmt: skip
-    return claims
-
-
-_W2_WORK = " Measured on the work that runs; survivors are not the median job of the declaration."
 
 
 def _upto(values: Sequence[float], value: float) -> float:
     return sum(one <= value for one in values) / len(values)
 
 
+def _single(samples: Samples) -> Answer:
+    jobs = samples[TRACE_STUDY].jobs
+    share = jobs.count(1) / len(jobs)
+    return _answer(quantity(100 * share, ".0f", " %"), _near(share, 0.10, len(jobs)))
+
+
+def _most(samples: Samples) -> Answer:
+    most = max(samples[TRACE_STUDY].jobs)
+    return _answer(quantity(most, ".0f"), most <= 100)
+
+
+def _median(
+    samples: Samples, values: Callable[[AppSample], Sequence[float]], paper: float, form: str,
+    unit: str,
+) -> Answer:  # fmt: skip
+    """A published median: half of the generated values lie at or below it."""
+    study = samples[TRACE_STUDY]
+    share = _upto(values(study), paper)
+    # Jobs of an app are alike, so apps count as the independent sample.
+    return _answer(
+        quantity(median(values(study)), form, unit),
+        _near(share, 0.5, len(study.jobs)),
+        ("at or below the paper's", f"{share:.0%}"),
+    )
+
+
+def _demand(
+    samples: Samples, of: Callable[[AppSample], list[float]], is_so: Callable[[Estimate], bool],
+    unit: str,
+) -> Answer:  # fmt: skip
+    mean = estimate(of(samples[TRACE_STUDY]))
+    ends = () if mean.half is None else (mean.mean - mean.half, mean.mean + mean.half)
+    return _answer(quantity(mean.mean, ".1f", unit, *ends), is_so(mean))
+
+
+def _means(sample: AppSample) -> list[float]:
+    return [steps.mean for steps in sample.demands]
+
+
+def _peaks(sample: AppSample) -> list[float]:
+    return [max(steps.values) / steps.mean for steps in sample.demands]
+
+
+def _distance(samples: Samples, name: str, of: Callable[[AppSample], float]) -> Answer:
+    sample = samples[name]
+    limit = max(0.05, ks_limit(len(sample.jobs)))
+    found = of(sample)
+    return _answer(
+        quantity(found, ".3f"),
+        found <= limit,
+        ("generated apps", str(len(sample.jobs))),
+        ("counts as the same up to", f"{limit:.3f}"),
+    )
+
+
+def _works(unit: float, sample: AppSample) -> list[float]:
+    return [work / unit for work in sample.app_works]
+
+
+def _job_works(unit: float, sample: AppSample) -> list[float]:
+    return [work / unit for work in sample.job_works]
+
+
+def _distance_claims(name: str, jobs: Distribution, gpus: Distribution) -> list[Claim[Samples]]:
+    """Three distributions of a workload against the published ones."""
+    kinds: dict[str, Callable[[AppSample], float]] = {
+        "GPU time of apps": lambda one: ks_distance(one.app_works, APP_GPU_SECONDS),
+        "jobs per app": lambda one: ks_distance(one.jobs, jobs, whole=True),
+        "GPUs per job": lambda one: max(
+            abs(_upto(one.app_gpus, value) - share) for value, share in gpus
+        ),
+    }
+    return [
+        Claim(
+            f"{name}-{kind.lower().replace(' ', '-')}",
+            f"{name.upper()}: {kind} as published",
+            Quantity("distance 0", 0.0),
+            partial(_distance, name=name, of=of),
+            "Distances",
+        )
+        for kind, of in kinds.items()
+    ]
+
+
+def claims() -> tuple[Claim[Samples], ...]:
+    """The published figures, each against our generated apps."""
+    why = "Published figures"
+    return (
+        Claim("single", "Apps with a single job", Quantity("~10 %", 10), _single, why),
+        Claim("most", "Most jobs of an app", Quantity("100", 100), _most, why),
+        Claim("jobs", "Jobs of the median app", quantity(75, "g"),
+              partial(_median, values=lambda one: one.jobs, paper=75, form=".0f", unit=""), why),
+        Claim("app", "GPU time of the median app", quantity(11.5, "g", " GPU-days"),
+              partial(_median, values=partial(_works, DAY), paper=11.5, form=".1f",
+                      unit=" GPU-days"), why),
+        Claim("job", "GPU time of the median job", quantity(3.75, "g", " GPU-hours"),
+              partial(_median, values=partial(_job_works, HOUR), paper=3.75, form=".2f",
+                      unit=" GPU-hours"), why),
+        Claim("demand", "Mean demand", Quantity("~50 GPUs", 50),
+              partial(_demand, of=_means, unit=" GPUs",
+                      is_so=lambda mean: abs(mean.mean - 50) <= max(7.5, mean.half or 0.0)), why),
+        Claim("bursty", "Demand is bursty: peak / mean", Quantity("bursty"),
+              partial(_demand, of=_peaks, unit="x", is_so=lambda mean: mean.mean >= 3), "Bursts"),
+        *_distance_claims(W1, W1_JOBS, W1_GPUS_PER_JOB),
+        *_distance_claims(W2, W2_JOBS, W2_GPUS_PER_JOB),
+    )  # fmt: skip
+
+
 # Tables and figures
 
 
-def _table(samples: dict[str, AppSample]) -> NumberTable:
+def _table(samples: Samples) -> NumberTable:
     rows: list[Row] = [("paper", 0.10, 75, 100, 11.5, 3.75, None, 50, None)]
     for name, one in samples.items():
-        means = [steps.mean for steps in one.demands]
-        peaks = [max(steps.values) / steps.mean for steps in one.demands]
+        has = bool(one.demands)
         rows.append(
             (
                 name, one.jobs.count(1) / len(one.jobs), median(one.jobs), max(one.jobs),
                 median(one.app_works) / DAY, median(one.job_works) / HOUR,
                 sum(one.app_gpus) / len(one.app_gpus),
-                estimate(means).mean if means else None, estimate(peaks).mean if peaks else None,
+                estimate(_means(one)).mean if has else None,
+                estimate(_peaks(one)).mean if has else None,
             )
         )  # fmt: skip
-    columns = (
-        Column("apps"), Column("single job", ".0%"), Column("median jobs", ".0f"),
-        Column("most jobs", ".0f"), Column("median app, GPU-days", ".2f"),
-        Column("median job, GPU-hours", ".2f"), Column("mean GPUs per job", ".2f"),
-        Column("mean demand, GPUs", ".0f"), Column("peak / mean", ".1f"),
-    )  # fmt: skip
-    return NumberTable("apps", "What apps are like", columns, tuple(rows))
+    columns = {
+        "apps": "", "single job": ".0%", "median jobs": ".0f", "most jobs": ".0f",
+        "median app, GPU-days": ".2f", "median job, GPU-hours": ".2f", "mean GPUs per job": ".2f",
+        "mean demand, GPUs": ".0f", "peak / mean": ".1f",
+    }  # fmt: skip
+    return number_table("apps", "What apps are like", columns, rows)
 
 
-def _points(samples: dict[str, AppSample]) -> NumberTable:
-    rows: list[Row] = []
-    for name, one in samples.items():
-        for quantity, values in (
-            ("jobs_per_app", one.jobs), ("app_gpu_seconds", one.app_works),
-            ("job_gpu_seconds", one.job_works),
-        ):  # fmt: skip
-            rows += [(name, quantity, *point) for point in zip(*curve(values), strict=True)]
-    columns = (Column("apps"), Column("quantity"), Column("value"), Column("share_at_or_below"))
-    return NumberTable(
-        "distributions", "The curves of the figures", columns, tuple(rows), shown=False
+def _points(samples: Samples) -> NumberTable:
+    quantities: dict[str, Callable[[AppSample], Sequence[float]]] = {
+        "jobs_per_app": lambda one: one.jobs,
+        "app_gpu_seconds": lambda one: one.app_works,
+        "job_gpu_seconds": lambda one: one.job_works,
+    }
+    rows = [
+        (name, title, *point)
+        for name, one in samples.items()
+        for title, of in quantities.items()
+        for point in zip(*curve(of(one)), strict=True)
+    ]
+    columns = ("apps", "quantity", "value", "share_at_or_below")
+    return number_table("distributions", "The curves of the figures", columns, rows, shown=False)
+
+
+def _curves(
+    samples: Samples, names: Sequence[str], of: Callable[[AppSample], Sequence[float]]
+) -> dict[str, Curve]:
+    return {name: curve(of(samples[name])) for name in names if name in samples}
+
+
+def _jobs_figure(samples: Samples) -> Drawing:
+    def curves(*names: str) -> dict[str, Curve]:
+        return _curves(samples, names, lambda one: one.jobs)
+
+    published = ((1, 0.10), (75, 0.5), (100, 1.0))
+    return plot_cdfs(
+        [
+            Panel("Trace study", "jobs per app", curves(TRACE_STUDY, PHILLY_85), published),
+            Panel("W1", "jobs per app", curves(W1), W1_JOBS),
+            Panel("W2", "jobs per app", curves(W2), W2_JOBS, corner="lower right"),
+        ]
     )
 
 
-def _scaled(table: Distribution, unit: float) -> list[tuple[float, float]]:
-    return [(value / unit, share) for value, share in table]
+def _app_time_figure(samples: Samples) -> Drawing:
+    works = partial(_works, DAY)
+    both = [(value / DAY, share) for value, share in APP_GPU_SECONDS]
+    left = _curves(samples, (TRACE_STUDY, PHILLY_85, PHILLY), works)
+    right = _curves(samples, (W1, W2), works)
+    return plot_cdfs(
+        [
+            Panel("Trace study", "GPU-days per app", left, ((11.5, 0.5),), log=True),
+            Panel("W1 and W2", "GPU-days per app", right, both, log=True),
+        ]
+    )
 
 
-def _figures(samples: dict[str, AppSample]) -> tuple[Figure, ...]:
-    real = [samples[name] for name in (PHILLY_85, PHILLY) if name in samples]
-    study, w1, w2 = (samples[name] for name in (TRACE_STUDY, W1, W2))
-
-    def curves(
-        of: Callable[[AppSample], Sequence[float]], unit: float, *parts: AppSample
-    ) -> dict[str, Curve]:
-        return {part.name: curve(value / unit for value in of(part)) for part in parts}
-
-    def jobs() -> list[Panel]:
-        def of(one: AppSample) -> Sequence[float]:
-            return one.jobs
-
-        beside = [one for one in real if one.name == PHILLY_85]
-        return [
-            Panel("Trace study", "jobs per app", curves(of, 1, study, *beside),
-                  ((1, 0.10), (75, 0.5), (100, 1.0))),
-            Panel("W1", "jobs per app", curves(of, 1, w1), W1_JOBS),
-            Panel("W2", "jobs per app", curves(of, 1, w2), W2_JOBS, corner="lower right"),
-        ]  # fmt: skip
-
-    def works() -> list[Panel]:
-        def of(one: AppSample) -> Sequence[float]:
-            return one.app_works
-
-        return [
-            Panel("Trace study", "GPU-days per app", curves(of, DAY, study, *real),
-                  ((11.5, 0.5),), log=True),
-            Panel("W1 and W2", "GPU-days per app", curves(of, DAY, w1, w2),
-                  _scaled(APP_GPU_SECONDS, DAY), log=True),
-        ]  # fmt: skip
-
-    def tasks() -> list[Panel]:
-        def of(one: AppSample) -> Sequence[float]:
-            return one.job_works
-
-        lines = curves(of, HOUR, study, *real)
-        title = "GPU time of single jobs"
-        return [Panel(title, "GPU-hours per job", lines, ((3.75, 0.5),), log=True)]
-
-    demands = {f"{study.name}, first seed": study.demands[0]}
-    demands |= {one.name: one.demands[0] for one in real if one.demands}
-    figures = [
-        Figure("jobs_per_app", "Jobs per app. Circles are published points.",
-               lambda: plot_cdfs(jobs())),
-        Figure("app_gpu_time", "GPU time per app. Circles are published points.",
-               lambda: plot_cdfs(works())),
-        Figure("task_durations", "GPU time of single jobs. The circle is the published median.",
-               lambda: plot_cdfs(tasks())),
-        Figure("demand", "GPUs wanted over time if every app got all it can use at once.",
-               lambda: plot_demand(demands)),
-        Figure("gpus_per_job", "GPUs per job, share of apps; published figures beside.",
-               lambda: _gpus_figure(samples)),
-    ]  # fmt: skip
-    return tuple(figures)
+def _job_time_figure(samples: Samples) -> Drawing:
+    lines = _curves(samples, (TRACE_STUDY, PHILLY_85, PHILLY), partial(_job_works, HOUR))
+    panel = Panel("GPU time of single jobs", "GPU-hours per job", lines, ((3.75, 0.5),), log=True)
+    return plot_cdfs([panel])
 
 
-def _gpus_figure(samples: dict[str, AppSample]) -> Drawing:
+def _demand_figure(samples: Samples) -> Drawing:
+    demands = {f"{TRACE_STUDY}, first seed": samples[TRACE_STUDY].demands[0]}
+    real = (samples[name] for name in (PHILLY_85, PHILLY) if name in samples)
+    return plot_demand(demands | {one.name: one.demands[0] for one in real if one.demands})
+
+
+def _gpus_figure(samples: Samples) -> Drawing:
     shown = {}
-    for name, table in ((W1, W1_GPUS_PER_JOB), (W2, W2_GPUS_PER_JOB)):
-        bars = {"published": _steps(table), name: _shares(samples[name].app_gpus)}
+    for name, published in ((W1, W1_GPUS_PER_JOB), (W2, W2_GPUS_PER_JOB)):
+        bars = {"published": _steps(published), name: _shares(samples[name].app_gpus)}
         if PHILLY in samples:
             bars[PHILLY] = _shares(samples[PHILLY].app_gpus)
         shown[name.upper()] = Bars([str(size) for size in SIZES], bars)
@@ -267,29 +288,46 @@ def _shares(values: Sequence[int]) -> list[float]:
     return [values.count(size) / len(values) for size in SIZES]
 
 
+FIGURES: dict[str, tuple[str, Callable[[Samples], Drawing]]] = {
+    "jobs_per_app": ("Jobs per app. Circles are published points.", _jobs_figure),
+    "app_gpu_time": ("GPU time per app. Circles are published points.", _app_time_figure),
+    "task_durations": (
+        "GPU time of single jobs. The circle is the published median.", _job_time_figure
+    ),
+    "demand": (
+        "GPUs wanted over time if every app got all it can use at once.", _demand_figure
+    ),
+    "gpus_per_job": ("GPUs per job, share of apps; published figures beside.", _gpus_figure),
+}  # fmt: skip
+
+
+def _notes(seeds: Sequence[int], real: Samples, lost: Sequence[str]) -> tuple[str, ...]:
+    made = f"Generated from seeds {seeds[0]} to {seeds[-1]}, {len(seeds)} of them."
+    if not real:
+        return made, "THEMIS_DATA names no folder with a real trace, so none is shown."
+    about = (
+        "Philly is another cluster than the paper's. Its sweeps are bursts of similar jobs of one "
+        f"owner; most apps of the whole trace are single jobs. The owner {PROBE}, a probe, is left "
+        "out. 'Philly, 85 apps' are 76 bursts of 10 to 100 jobs and 9 single jobs of two weeks, "
+        "picked to resemble the paper's trace study. GPU time there is what jobs held."
+    )
+    return made, about, *lost
+
+
 def study(results: Results) -> Findings:
-    """Generate the workloads and hold them against what is published."""
-    made = generated(results.scope)
-    data = results.scope.data
-    real, lost = ({}, []) if data is None else measured(data)
+    """Generate the workloads and compare them with the published figures."""
+    scope = results.scope
+    made = generated(scope)
+    real, lost = ({}, []) if scope.data is None else measured(scope.data)
     samples = {**made, **real}
-    seeds = results.scope.seeds_of(FEWER_REPORT_SEEDS, quick=3)
-    notes = [f"Generated from seeds {seeds[0]} to {seeds[-1]}, {len(seeds)} of them."]
-    if real:
-        notes.append(
-            "Philly is another cluster than the paper's. Its sweeps are bursts of like jobs of one "
-            f"owner; most apps of the whole trace are single jobs. The owner {PROBE}, a probe, is "
-            "left out. 'Philly, 85 apps' are 76 bursts of 10 to 100 jobs and 9 single jobs of two "
-            "weeks, picked to resemble the paper's trace study. GPU time there is what jobs held."
-        )
-        notes += lost
-    else:
-        notes.append("THEMIS_DATA names no folder with a real trace, so none is beside.")
     return Findings(
-        claims=tuple(_claims(made)),
-        tables=(_table(samples), _points(samples)),
-        figures=_figures(samples),
-        notes=tuple(notes),
+        check(claims(), made),
+        (_table(samples), _points(samples)),
+        tuple(
+            Figure(name, caption, partial(draw, samples))
+            for name, (caption, draw) in FIGURES.items()
+        ),
+        _notes(scope.seeds_of(FEWER_REPORT_SEEDS, quick=3), real, lost),
     )
 
 
@@ -301,4 +339,5 @@ EXPERIMENT = Experiment(
     "GPUs on average.",
     study,
     reads_data=True,
+    module=__name__,
 )

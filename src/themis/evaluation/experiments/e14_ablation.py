@@ -3,38 +3,36 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from themis.core.policies.themis import Themis
-from themis.evaluation.comparisons import FEWEST, at_least
+from themis.evaluation.claims import (
+    NO_VALUE,
+    OWN_BAR,
+    Answer,
+    Claim,
+    Quantity,
+    Verdict,
+    check,
+    details,
+)
+from themis.evaluation.comparisons import FEWEST, Factor, at_least
 from themis.evaluation.experiment import (
     FEWER_REPORT_SEEDS,
     LITERAL,
-    NOTHING,
     OURS,
-    OWN_BAR,
-    Claim,
     Column,
     Experiment,
     Figure,
     Findings,
     NumberTable,
     Results,
-    Row,
-    Told,
-    Verdict,
 )
+from themis.evaluation.figures.charts import plot_ranges
 from themis.evaluation.levers import OwnLeases, PlainBids, Roaming, without
 from themis.evaluation.macro_benchmark import WORKLOADS
-from themis.evaluation.report.charts import plot_ranges
-from themis.evaluation.run_matrix import (
-    MAIN,
-    MAIN_COLUMNS,
-    Cell,
-    Matrix,
-    MatrixNumbers,
-    plain,
-    summary,
-)
+from themis.evaluation.metrics import MAIN, metrics
+from themis.evaluation.run_matrix import Cell, Matrix, MatrixNumbers, plain
 from themis.sim.config import RunConfig
 from themis.sim.figures.plot_style import Drawing
 
@@ -50,7 +48,7 @@ class Variant:
     options: Mapping[str, object] = field(default_factory=dict)
     policy: str = OURS
     quick: bool = True
-    """Whether it belongs to a quick look; what takes long does not."""
+    """Whether it belongs to a quick look; slow variants do not."""
     workloads: tuple[str, ...] = WORKLOADS
     single: bool = True
     """Whether it is the default with one change."""
@@ -62,7 +60,7 @@ PRINTED: Mapping[str, object] = {
     "bidder": "app", "min_invited": 1, "guard_rounds": 0, "guard_patience": 1, "call_in_gain": 0.0,
     "fresh_tables": True, "idle_after": 0.0, "added_work": "extends", "audit_tolerance": 0.0,
 }  # fmt: skip
-"""Every lever that is an option back to what `themis-paper` has, on beats as everybody else."""
+"""Every lever that is an option, set as in `themis-paper`, but on beats as all policies are."""
 LEVERS: Mapping[str, tuple[str, ...]] = {
     "ranking": ("rank", "lookahead", "urgent"),
     "hysteresis": ("hysteresis",),
@@ -90,7 +88,7 @@ def _alone(lever: str) -> Variant:
 
 
 def _not_even(lever: str) -> Variant:
-    """Without one of those that are left."""
+    """Without one of the levers that are left."""
     name = f"none, not even {lever}"
     return Variant(name, PRINTED, without(KEPT[lever]), False, ("w2",), single=False)
 
@@ -114,7 +112,7 @@ VARIANTS = (
     Variant("call in: never", {"call_in_gain": 0.0}),
     Variant("guard: everybody alike", {"guard_patience": 1}),
     Variant("guards: off", {"guard_rounds": 0, "idle_after": 0}),
-    # What is no option.
+    # Levers that are no options.
     Variant("beats: none", {}, without(OwnLeases), False, ("w2",)),
     Variant("bids: without restart costs", policy=without(PlainBids)),
     Variant("agents: not sticky", policy=without(Roaming)),
@@ -140,22 +138,13 @@ VARIANTS = (
     # The paper's text: also its leases, bids without restart costs, and agents that do not stick.
     Variant("themis-paper", policy=LITERAL, single=False),
 )  # fmt: skip
-"""Every row is a variant; one that says nothing new is left out. Add yours here."""
+"""Every row is a variant; one that equals another is left out. Add yours here."""
 
-MEASURES = {
-    **MAIN,
-    "auction_share": summary("auction_share_contended"),
-    "kept": summary("mean_kept_fraction"),
-}
-COLUMNS = {
-    **MAIN_COLUMNS,
-    "auction_share": Column("by auction", ".0%"),
-    "kept": Column("kept", ".2f"),
-}
+METRICS = {**MAIN, **metrics("auction_share", "kept")}
 
 
 def variants(results: Results) -> tuple[Variant, ...]:
-    """Those to run: without such as are the default under another name."""
+    """The variants to run: without those that are the default under another name."""
     wanted = [one for one in VARIANTS if one.quick or not results.scope.quick]
     kept: dict[str, Variant] = {}
     for one in wanted:
@@ -184,56 +173,8 @@ def plan(results: Results) -> Iterable[RunConfig]:
     return matrix(results).configs()
 
 
-def _changes(measured: MatrixNumbers, workload: str) -> list[str]:
-    """The variants that were run on a workload, without the default."""
-    return [str(name) for work, name in measured.by_cell if work == workload and name != DEFAULT]
-
-
-def _best(measured: MatrixNumbers, workload: str) -> Claim:
-    better, few = [], []
-    single = {one.name for one in VARIANTS if one.single}
-    changes = [name for name in _changes(measured, workload) if name in single]
-    idle = [name for name in changes if _changes_nothing(measured, workload, name)]
-    names = [name for name in changes if name not in idle]
-    for name in names:
-        found = measured.factor("max_rho_ref", of=(workload, name), over=(workload, DEFAULT))
-        if found.below:
-            better.append(f"{name} ({found.told.text})")
-        if found.seeds < FEWEST:
-            few.append(name)
-    chance = by_chance(len(names))
-    return Claim(
-        f"Our bar, {workload.upper()}: no single change makes max rho_ref surely lower",
-        OWN_BAR,
-        NOTHING,
-        Told(f"{len(better)} of {len(names)} do" if better else "none does"),
-        _verdict(len(better), len(few), chance),
-        (f"{'; '.join(better)}. " if better else "")
-        + "Each variant with one change against the default, by pairs. Were all of them as good, "
-        f"up to {chance} of {len(names)} would come out below by chance in 19 of 20 ablations."
-        + (f" {len(few)} of them have fewer than {FEWEST} pairs of seeds." if few else "")
-        + (f" Not counted, since their runs are the default's: {', '.join(idle)}." if idle else ""),
-    )
-
-
-def _changes_nothing(measured: MatrixNumbers, workload: str, name: str) -> bool:
-    """Whether what a variant changes did not occur in any of its runs."""
-    return _alike(measured, (workload, name), (workload, DEFAULT))
-
-
-def _alike(measured: MatrixNumbers, one: Cell, other: Cell) -> bool:
-    same = measured.paired(one, other).by_cell
-    return measured.count(one, other) >= FEWEST and same[one] == same[other]
-
-
-def _verdict(better: int, few: int, chance: int) -> Verdict:
-    if better > chance:
-        return Verdict.FAILS
-    return Verdict.OPEN if better or few else Verdict.HOLDS
-
-
 def by_chance(comparisons: int, share: float = 0.025) -> int:
-    """So many of these come out below by chance at most, but for one time in twenty."""
+    """The most of these that come out below by chance in 19 of 20 ablations."""
     count, seen = -1, 0.0
     while seen < 0.95:
         count += 1
@@ -241,64 +182,132 @@ def by_chance(comparisons: int, share: float = 0.025) -> int:
     return count
 
 
-def _together(measured: MatrixNumbers, workload: str) -> Claim:
-    found = measured.factor("max_rho_ref", of=(workload, NONE), over=(workload, DEFAULT))
-    return Claim(
-        f"Our bar, {workload.upper()}: max rho_ref with none of the levers, over that with all",
-        OWN_BAR,
-        NOTHING,
-        found.told,
-        at_least(found, 1.0),
-        "None: every option as the paper has it, on beats and with agents that stick.",
+def _over_default(measured: MatrixNumbers, workload: str, name: str) -> Factor:
+    return measured.factor("max_rho_ref", of=(workload, name), over=(workload, DEFAULT))
+
+
+def _changes(measured: MatrixNumbers, workload: str) -> list[str]:
+    """The variants that were run on a workload, without the default."""
+    return [str(name) for work, name in measured.by_cell if work == workload and name != DEFAULT]
+
+
+def _equal_runs(measured: MatrixNumbers, one: Cell, other: Cell) -> bool:
+    """Whether the difference between two variants affected none of their runs."""
+    same = measured.paired(one, other).by_cell
+    return measured.count(one, other) >= FEWEST and same[one] == same[other]
+
+
+def _listed(found: Mapping[str, Factor]) -> str:
+    return ", ".join(f"{name} {factor.shown.text}" for name, factor in found.items())
+
+
+def _best(measured: MatrixNumbers, workload: str) -> Answer:
+    """Each variant with one change against the default, by pairs."""
+    single = {one.name for one in VARIANTS if one.single}
+    changes = [name for name in _changes(measured, workload) if name in single]
+    idle = [
+        name for name in changes if _equal_runs(measured, (workload, name), (workload, DEFAULT))
+    ]
+    found = {name: _over_default(measured, workload, name) for name in changes if name not in idle}
+    better = {name: item for name, item in found.items() if item.below}
+    few = sum(item.seeds < FEWEST for item in found.values())
+    chance = by_chance(len(found))
+    verdict = Verdict.UNDECIDED if better or few else Verdict.HOLDS
+    return Answer(
+        Quantity(f"{len(better)} of {len(found)} do" if better else "none does"),
+        Verdict.FAILS if len(better) > chance else verdict,
+        details=details(
+            ("better", _listed(better)),
+            ("better by chance, at most", f"{chance} of {len(found)}"),
+            (f"with fewer than {FEWEST} pairs of seeds", str(few) if few else None),
+            ("not counted, since their runs are the default's", ", ".join(idle)),
+        ),
     )
 
 
-def _single_handed(measured: MatrixNumbers) -> Claim:
-    """What each lever does on its own: on W2, where all of them have been run alone."""
+def _together(measured: MatrixNumbers, workload: str) -> Answer:
+    found = _over_default(measured, workload, NONE)
+    return Answer(found.shown, at_least(found, 1.0))
+
+
+def _single_handed(measured: MatrixNumbers) -> Answer:
+    """The effect of each lever on its own: on W2, where all of them have been run alone."""
     pairs = {lever: (("w2", f"none but {lever}"), ("w2", NONE)) for lever in LEVERS} | {
         lever: (("w2", NONE), ("w2", f"none, not even {lever}")) for lever in KEPT
     }
-    there = {lever: cells for lever, cells in pairs.items() if set(cells) <= set(measured.by_cell)}
-    idle = [lever for lever, cells in there.items() if _alike(measured, *cells)]
+    run = {lever: cells for lever, cells in pairs.items() if set(cells) <= set(measured.by_cell)}
+    idle = [lever for lever, cells in run.items() if _equal_runs(measured, *cells)]
     alone = {
         lever: measured.factor("max_rho_ref", of=of, over=over)
-        for lever, (of, over) in there.items()
+        for lever, (of, over) in run.items()
         if lever not in idle
     }
     known = {lever: found for lever, found in alone.items() if found.seeds >= FEWEST}
-    helps = [f"{lever} {found.told.text}" for lever, found in known.items() if found.below]
-    harms = [f"{lever} {found.told.text}" for lever, found in known.items() if found.above]
+    helps = {lever: found for lever, found in known.items() if found.below}
+    harms = {lever: found for lever, found in known.items() if found.above}
     whole = bool(alone) and len(known) == len(alone)
     chance = by_chance(len(alone))
-    verdict = Verdict.OPEN if helps or not whole else Verdict.FAILS
+    verdict = Verdict.UNDECIDED if helps or not whole else Verdict.FAILS
     if whole and len(helps) > chance:
         verdict = Verdict.HOLDS
-    return Claim(
+    return Answer(
+        Quantity(f"{len(helps)} of {len(alone)} do") if known else NO_VALUE,
+        verdict,
+        details=details(
+            ("alone they help", _listed(helps) or "none"),
+            ("they harm", _listed(harms) or "none"),
+            ("seem to help by chance, at most", str(chance)),
+            ("not counted, since they change nothing alone", ", ".join(idle)),
+            (f"with fewer than {FEWEST} pairs of seeds",
+             None if whole else str(len(alone) - len(known))),
+        ),
+    )  # fmt: skip
+
+
+CLAIMS: tuple[Claim[MatrixNumbers], ...] = (
+    *(
+        claim
+        for workload in WORKLOADS
+        for claim in (
+            Claim(
+                f"{workload}-best",
+                f"Our bar, {workload.upper()}: no single change makes max rho_ref surely lower",
+                OWN_BAR,
+                partial(_best, workload=workload),
+                "Single changes",
+            ),
+            Claim(
+                f"{workload}-together",
+                f"Our bar, {workload.upper()}: max rho_ref with none of the levers, over that with "
+                "all",
+                OWN_BAR,
+                partial(_together, workload=workload),
+                "None of the levers",
+            ),
+        )
+    ),
+    Claim(
+        "w2-alone",
         "Our bar, W2: a lever alone makes max rho_ref surely lower than none does",
         OWN_BAR,
-        NOTHING,
-        Told(f"{len(helps)} of {len(alone)} do") if known else NOTHING,
-        verdict,
-        f"Alone they help: {', '.join(helps) or 'none'}; they harm: {', '.join(harms) or 'none'}; "
-        "the others cannot be told from nothing. What harms alone may help with the others. Did "
-        f"none of them anything, up to {chance} would seem to help by chance in 19 of 20 "
-        f"ablations. {' and '.join(KEPT)} are each judged by what is lost without, with the other."
-        + (f" Not counted, since they change nothing alone: {', '.join(idle)}." if idle else "")
-        + ("" if whole else f" {len(alone) - len(known)} have fewer than {FEWEST} pairs of seeds."),
-    )
+        _single_handed,
+        "Levers alone",
+    ),
+)
 
 
 def _table(measured: MatrixNumbers) -> NumberTable:
-    rows: list[Row] = []
+    """The means, after the factor over the default."""
+    rows = []
     for workload, name in measured.by_cell:
-        found = measured.factor("max_rho_ref", of=(workload, name), over=(workload, DEFAULT))
-        means = (measured.estimate(key, (workload, name)).mean for key in COLUMNS)
-        rows.append((workload, name, found.mean, found.low, found.high, *means))
+        found = _over_default(measured, str(workload), str(name))
+        each = (measured.estimate(key, (workload, name)).mean for key in METRICS)
+        rows.append((workload, name, found.mean, found.low, found.high, *each))
     head = (
         Column("workload"), Column("variant"), Column("max rho_ref / themis", ".3f"),
         Column("low", ".3f"), Column("high", ".3f"),
     )  # fmt: skip
-    columns = (*head, *COLUMNS.values())
+    columns = (*head, *(Column(one.title, one.form) for one in METRICS.values()))
     return measured.on_seeds(NumberTable("ablation", "Means over seeds", columns, tuple(rows)))
 
 
@@ -307,7 +316,7 @@ def _figure(measured: MatrixNumbers) -> Drawing:
     least = min(FEWEST, max(measured.count((workload, DEFAULT)) for workload in WORKLOADS))
     marks = {
         workload.upper(): {
-            name: measured.factor("max_rho_ref", of=(workload, name), over=(workload, DEFAULT))
+            name: _over_default(measured, workload, name)
             for name in _changes(measured, workload)
             if measured.count((workload, name), (workload, DEFAULT)) >= least
         }
@@ -319,27 +328,13 @@ def _figure(measured: MatrixNumbers) -> Drawing:
 
 def study(results: Results) -> Findings:
     """Compare every variant with the default."""
-    measured = matrix(results).measure(results, MEASURES)
+    measured = matrix(results).measure(results, METRICS)
+    caption = "What one change does to max rho_ref, by pairs of seeds."
     return Findings(
-        claims=(
-            *(claim(measured, workload) for workload in WORKLOADS for claim in (_best, _together)),
-            _single_handed(measured),
-        ),
-        tables=(_table(measured), measured.run_table("runs", ("workload", "variant"))),
-        figures=(
-            Figure("ablation", "What one change does to max rho_ref, by pairs of seeds.",
-                   lambda: _figure(measured)),
-        ),
-        notes=(
-            ("Variants that say what is the default anyway are left out. `none of these` has "
-             "every option as the paper has it, but leases on beats and agents that stick and "
-             "count restarts; `none but` has one lever of ours alone, and `none, not even` lacks "
-             "one of these two as well. Levers alone, and what has no beats and takes minutes a "
-             "run, are on W2 only. "
-             "`by auction` is the auction's share of GPU time under contention, `kept` the mean "
-             "fraction of their rows that winners keep."),
-        ),
-    )  # fmt: skip
+        check(CLAIMS, measured),
+        (_table(measured), measured.run_table("runs", ("workload", "variant"))),
+        (Figure("ablation", caption, partial(_figure, measured)),),
+    )
 
 
 EXPERIMENT = Experiment(
@@ -348,4 +343,5 @@ EXPERIMENT = Experiment(
     "Nothing: this is how the default policy was chosen.",
     study,
     plan,
+    module=__name__,
 )

@@ -1,48 +1,42 @@
 """E15: all policies against each other, the fluid equal share and the floor: the bar."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from themis.evaluation import philly_workload, small_apps
-from themis.evaluation.comparisons import (
-    FEWEST,
-    Factor,
-    all_of,
-    at_least,
-    beside,
-    best,
-    least,
-    mean_ratio,
+from themis.evaluation.checks import compared, estimates, factors_over, worst_ratio
+from themis.evaluation.claims import (
+    NO_VALUE,
+    OWN_BAR,
+    Answer,
+    Claim,
+    Detail,
+    Quantity,
+    Verdict,
+    check,
+    details,
+    quantity,
 )
+from themis.evaluation.comparisons import FEWEST, Factor, best, mean_ratio, with_seeds
 from themis.evaluation.experiment import (
     LITERAL,
-    NOTHING,
     OURS,
-    OWN_BAR,
-    Claim,
     Column,
     Experiment,
     Figure,
     Findings,
     NumberTable,
     Results,
-    Row,
-    Told,
-    Verdict,
-    told,
 )
-from themis.evaluation.macro_benchmark import PAPERS, auction_sentence, labels, same_seeds
-from themis.evaluation.report.charts import plot_ranges
-from themis.evaluation.report.headline import front
-from themis.evaluation.report.provenance import seed_text
-from themis.evaluation.run_matrix import (
-    MatrixNumbers,
-    Measure,
-    gather,
-    gpu_over_work,
-    summary,
-    unprinted,
-)
+from themis.evaluation.figures.charts import plot_ranges
+from themis.evaluation.figures.headline import front
+from themis.evaluation.figures.measured import by_group, typicals
+from themis.evaluation.macro_benchmark import PAPERS, auction_sentence
+from themis.evaluation.metrics import METRICS as ALL_METRICS
+from themis.evaluation.metrics import Metric, metrics
+from themis.evaluation.provenance import seed_text
+from themis.evaluation.run_matrix import MatrixNumbers, gather, literal_notes
 from themis.evaluation.scenarios import (
     GENERATED,
     REAL,
@@ -55,59 +49,23 @@ from themis.evaluation.scenarios import (
 from themis.sim.compare import Estimate
 from themis.sim.config import RunConfig
 from themis.sim.figures.plot_style import Drawing
-from themis.sim.runs.result_cache import CachedRun
 
 MOST_RHO = 1.2
-_ALL = 0.9995
-"""A share that is told as 100 %."""
 LEAST_FAIR = 0.95
+_ALL = 0.9995
+"""A share that is shown as 100 %."""
 GPU_LIMITS = {"w1": 1.01, "w2": 1.02}
 """GPU time over Gandiva's that the bar allows."""
 
-
-def over(floor: str) -> Measure:
-    """How far max rho_ref is from what no policy could do better than."""
-
-    def of(record: CachedRun) -> float:
-        least = record.summary.get(floor)
-        worst = record.summary["max_rho_ref"]["fair_share"]
-        return float(worst) / float(least) if least and worst else float("nan")
-
-    return of
-
-
-MEASURES = {
-    "max_rho_ref": summary("max_rho_ref", "fair_share"),
-    "p95_rho_ref": summary("p95_rho_ref", "fair_share"),
-    "share_fair": summary("share_fair_ref", "fair_share"),
-    "floor": summary("floor_rho_ref"),
-    "over_floor": over("floor_rho_ref"),
-    "placed_floor": summary("placed_floor_rho_ref"),
-    "over_placed_floor": over("placed_floor_rho_ref"),
-    "most_fair": summary("most_fair_ref"),
-    "completion_h": summary("mean_completion_h"),
-    "fluid_h": summary("fluid_completion_h"),
-    "placed_fluid_h": summary("placed_fluid_h"),
-    "gpu_hours": summary("gpu_hours"),
-    "over_work": gpu_over_work,
-    "jain": summary("jain"),
-    "moves": summary("moves"),
-    "auction_share": summary("auction_share_contended"),
-}
-COLUMNS = {
-    "max_rho_ref": Column("mean", ".2f"),
-    "p95_rho_ref": Column("p95 rho_ref", ".2f"),
-    "share_fair": Column("share fair", ".0%"),
-    "over_floor": Column("max / floor", ".2f"),
-    "placed_floor": Column("placed floor", ".2f"),
-    "over_placed_floor": Column("max / placed floor", ".2f"),
-    "most_fair": Column("could be fair", ".1%"),
-    "completion_h": Column("completion h", ".1f"),
-    "fluid_h": Column("fluid h", ".1f"),
-    "over_work": Column("GPU time / work", ".3f"),
-    "jain": Column("Jain", ".3f"),
-    "moves": Column("moves", ".0f"),
-}
+METRICS = {
+    **metrics(
+        "max_rho_ref", "p95_rho_ref", "share_fair", "over_floor", "placed_floor",
+        "over_placed_floor", "most_fair", "completion_h", "fluid_h", "over_work", "jain", "moves",
+        "placed_fluid_h",
+    ),
+    **{name: Metric(ALL_METRICS[name].of) for name in ("floor", "gpu_hours", "auction_share")},
+    "max_rho_ref": replace(ALL_METRICS["max_rho_ref"], title="mean"),
+}  # fmt: skip
 
 
 def plan(results: Results) -> Iterable[RunConfig]:
@@ -115,271 +73,277 @@ def plan(results: Results) -> Iterable[RunConfig]:
     return [config for each in runs(results).values() for config in each]
 
 
-def _against(
-    measured: MatrixNumbers, scenario: str, policy: str, names: Iterable[str]
-) -> dict[str, Factor]:
-    """Max rho_ref of the others over that of one: above 1, they are worse."""
-    return {
-        name: measured.factor("max_rho_ref", of=(scenario, name), over=(scenario, policy))
-        for name in names
-        if name != policy
-    }
+def _opponents(measured: MatrixNumbers, scenario: str) -> list[str]:
+    return [str(name) for first, name in measured.by_cell if first == scenario and name != LITERAL]
 
 
-def _unbeaten(measured: MatrixNumbers, scenario: str, names: tuple[str, ...]) -> Claim:
-    def beaten_by(policy: str) -> list[str]:
-        found = _against(measured, scenario, policy, names)
-        # The two presets are not opponents of each other here: see `_printed`.
-        return [name for name, item in found.items() if item.below and name not in {OURS, LITERAL}]
+def _comparable(measured: MatrixNumbers, scenario: str) -> MatrixNumbers:
+    """The opponents and ours, on the seeds that all have."""
+    return measured.on_common_seeds((scenario, name) for name in _opponents(measured, scenario))
 
-    def listed(policy: str) -> Told:
-        if seeds[policy] < FEWEST:
-            return NOTHING  # on a few seeds nobody surely beats anybody
-        beaten = beaten_by(policy)
-        return Told(", ".join(beaten) or "none", len(beaten))
 
+def _unbeaten(measured: MatrixNumbers, scenario: str) -> Answer:
+    """The policies that surely beat ours; the two presets are judged by `_printed`."""
+    names = _opponents(measured, scenario)
+    against = partial(factors_over, measured, "max_rho_ref", scenario)
     seeds = {name: measured.count((scenario, name)) for name in (OURS, LITERAL)}
-    found = _against(measured, scenario, OURS, [name for name in names if name != LITERAL])
+
+    def listed(policy: str) -> Quantity:
+        if seeds[policy] < FEWEST:
+            return NO_VALUE  # a few seeds decide nothing
+        found = against(policy, [name for name in names if name != OURS])
+        beaten = [name for name, item in found.items() if item.below]
+        return Quantity(", ".join(beaten) or "none", len(beaten))
+
+    found = against(OURS, names)
     asked = len(measured.seeds)
-    # That nobody is surely better says little on a few seeds: who has not been run on all of them
+    # "No policy is surely better" says little on a few seeds: a policy that lacks some of the seeds
     # has to be surely worse.
     few = [name for name, item in found.items() if item.seeds < asked and not item.above]
-    verdict = Verdict.OPEN if few or asked < FEWEST else Verdict.HOLDS
+    verdict = Verdict.UNDECIDED if few or asked < FEWEST else Verdict.HOLDS
+    if any(item.below for item in found.values()):
+        verdict = Verdict.FAILS
     fewest = min((item.seeds for item in found.values()), default=0)
-    same = same_seeds(measured, scenario, [name for name in names if name != LITERAL])
-    alike = _against(same, scenario, OURS, [str(name) for _, name in same.by_cell])
-    nearest = best({name: item.mean for name, item in alike.items()}, min)
-    told_nearest = "Nobody else was run." if nearest is None else (
-        f"On the seeds that all have ({seed_text(same.seeds)}) {nearest} is nearest: its max "
-        f"rho_ref is {alike[nearest].told.text} that of themis (geometric mean, paired bootstrap)"
-        + (f"; on all that it has, {found[nearest].told.text}." if
-           found[nearest].seeds != alike[nearest].seeds else ".")
-    )  # fmt: skip
-    return Claim(
-        f"Our bar, {scenario}: no opponent's max rho_ref is surely lower",
-        OWN_BAR,
-        beside(listed(LITERAL), seeds[LITERAL], seeds[OURS]),
+    return Answer(
         listed(OURS),
-        Verdict.FAILS if beaten_by(OURS) else verdict,
-        f"Listed are policies that surely beat it. {told_nearest} {_unjudged(seeds[LITERAL])}"
-        + (f" Others have {fewest} of {asked} seeds or more." if fewest < asked else "")
-        + (f" Not surely worse, and not on all seeds: {', '.join(few)}." if few else ""),
-    )
-
-
-def _unjudged(seeds: int) -> str:
-    """Why the mechanism as printed is not among the opponents."""
-    if seeds >= FEWEST:
-        return f"{LITERAL} has a claim of its own."
-    return f"{LITERAL} ({seeds} seed{'s' * (seeds != 1)}) is not judged here."
-
-
-def _printed(measured: MatrixNumbers, scenario: str) -> Claim:
-    found = measured.factor("max_rho_ref", of=(scenario, LITERAL), over=(scenario, OURS))
-    # It is run on a few seeds only, on which nobody is surely anything: it has to be worse.
-    verdict = Verdict.FAILS if found.below else Verdict.HOLDS if found.above else Verdict.OPEN
-    return Claim(
-        f"Our bar, {scenario}: max rho_ref, {LITERAL} over ours",
-        OWN_BAR,
-        NOTHING,
-        beside(found.told, found.seeds, len(measured.seeds)),
         verdict,
-        "Surely above 1 it has to be. " + (
-            "The mechanism as printed holds a round whenever a lease ends, so a run takes minutes."
-            if found.seeds else "Not run."),
-    )  # fmt: skip
-
-
-def _better(measured: MatrixNumbers, scenario: str) -> Claim:
-    ours = _against(measured, scenario, OURS, PAPERS)
-    literal = _against(measured, scenario, LITERAL, PAPERS)
-
-    worst, printed = least(ours), least(literal)
-    return Claim(
-        f"Our bar, {scenario}: max rho_ref surely better than the paper's four",
-        OWN_BAR,
-        beside(printed.told_least, printed.seeds, worst.seeds),
-        beside(worst.told_least, worst.seeds, len(measured.seeds)),
-        all_of(at_least(item, 1.0) for item in ours.values()),
-        "; ".join(f"{name} {item.told.text}" for name, item in ours.items()) + ".",
+        with_seeds(listed(LITERAL), seeds[LITERAL], seeds[OURS]) if LITERAL in seeds else NO_VALUE,
+        (
+            *_nearest(measured, scenario, found),
+            *details(
+                (f"{LITERAL}, not judged here", _seeds(seeds[LITERAL], FEWEST)),
+                ("seeds of the others, at least", _seeds(fewest, asked, f" of {asked}")),
+                ("not surely worse, and not on all seeds", ", ".join(few)),
+            ),
+        ),
     )
 
 
-def _level(measured: MatrixNumbers, scenario: str) -> Claim:
-    ranges, shares = (
-        {name: measured.estimate(key, (scenario, name)) for name in (OURS, LITERAL)}
-        for key in ("max_rho_ref", "share_fair")
+def _seeds(count: int, enough: int, more: str = "") -> str | None:
+    """A count of seeds where it is not enough."""
+    return f"{count}{more}" if count < enough else None
+
+
+def _nearest(
+    measured: MatrixNumbers, scenario: str, found: dict[str, Factor]
+) -> tuple[Detail, ...]:
+    """The nearest opponent, on the seeds that all have and on all of its own."""
+    same = _comparable(measured, scenario)
+    equal = factors_over(same, "max_rho_ref", scenario, OURS, _opponents(same, scenario))
+    nearest = best({name: item.mean for name, item in equal.items()}, min)
+    if nearest is None:
+        return details(("nearest", "no other policy was run"))
+    whole = found[nearest]
+    return details(
+        (f"nearest, on seeds {seed_text(same.seeds)}, {nearest}", equal[nearest].shown),
+        ("on all of its seeds", whole.shown if whole.seeds != equal[nearest].seeds else None),
     )
-    mean, fair = ({name: item.mean for name, item in each.items()} for each in (ranges, shares))
-    seeds = {name: measured.count((scenario, name)) for name in mean}
+
+
+def _printed(measured: MatrixNumbers, scenario: str) -> Answer:
+    """The mechanism as printed has only a few seeds, so it must be surely worse."""
+    found = measured.factor("max_rho_ref", of=(scenario, LITERAL), over=(scenario, OURS))
+    return Answer(
+        with_seeds(found.shown, found.seeds, len(measured.seeds)),
+        Verdict.FAILS if found.below else Verdict.HOLDS if found.above else Verdict.UNDECIDED,
+    )
+
+
+def _each_of_the_four(measured: MatrixNumbers, scenario: str) -> tuple[Detail, ...]:
+    found = factors_over(measured, "max_rho_ref", scenario, OURS, PAPERS)
+    return details(*((name, item.shown) for name, item in found.items()))
+
+
+def _level(measured: MatrixNumbers, scenario: str) -> Answer:
+    """The means over these seeds, which the bar is about, beside the floors."""
+    rhos, shares = (
+        dict(zip((OURS, LITERAL), estimates(measured, name, scenario), strict=True))
+        for name in ("max_rho_ref", "share_fair")
+    )
+    seeds = {name: measured.count((scenario, name)) for name in rhos}
     floor, placed, over_placed, most = (
         measured.estimate(name, (scenario, OURS)).mean
         for name in ("over_floor", "placed_floor", "over_placed_floor", "most_fair")
     )
-    good = mean[OURS] <= MOST_RHO and fair[OURS] >= LEAST_FAIR
-    verdict = measured.judged(good, (scenario, OURS))
-    text = {
-        name: Told(f"{_told(ranges[name], '.2f')}, {_told(shares[name], '.1%')}", mean[name])
-        if seeds[name]
-        else NOTHING
-        for name in mean
-    }
-    close = _spans(ranges[OURS], MOST_RHO) or _spans(shares[OURS], LEAST_FAIR)
-    return Claim(
-        f"Our bar, {scenario}: mean max rho_ref <= {MOST_RHO:g}, {LEAST_FAIR:.0%} of apps fair",
-        OWN_BAR,
-        beside(text[LITERAL], seeds[LITERAL], seeds[OURS]),
-        text[OURS],
-        verdict,
-        ("The means over these seeds decide; on others it might come out otherwise: an interval "
-         "holds the limit. " if close else "")
-        + f"Fair: rho_ref at most 1.05. Max rho_ref is {told(floor, unit='x').text} the floor, "
-        f"which no policy could go below, and {told(over_placed, unit='x').text} the floor with "
-        f"jobs in the best places that the cluster has for them, which is {told(placed).text}"
-        + (f": above {MOST_RHO:g} for every policy." if placed > MOST_RHO else ".")
-        + (f" At most {most:.1%} of the apps could be fair: the others would be late even alone "
-           "on the cluster, in its best places." if most < _ALL else ""),
+
+    def shown(policy: str) -> Quantity:
+        if not seeds[policy]:
+            return NO_VALUE
+        rho, share = rhos[policy], shares[policy]
+        return Quantity(f"{_with_interval(rho, '.2f')}, {_with_interval(share, '.1%')}", rho.mean)
+
+    close = _contains(rhos[OURS], MOST_RHO) or _contains(shares[OURS], LEAST_FAIR)
+    good = rhos[OURS].mean <= MOST_RHO and shares[OURS].mean >= LEAST_FAIR
+    beyond = f", above {MOST_RHO:g} for every policy" if placed > MOST_RHO else ""
+    return Answer(
+        shown(OURS),
+        measured.judged(good, (scenario, OURS)),
+        with_seeds(shown(LITERAL), seeds[LITERAL], seeds[OURS]),
+        details(
+            ("an interval contains the limit", "on other seeds the verdict might differ"
+             if close else None),
+            ("over the floor", quantity(floor, unit="x")),
+            ("over the floor with the best places", quantity(over_placed, unit="x")),
+            ("that floor", f"{quantity(placed).text}{beyond}"),
+            ("could be fair, at most", f"{most:.1%} of the apps" if most < _ALL else None),
+        ),
     )  # fmt: skip
 
 
-def _told(found: Estimate, form: str) -> str:
+def _with_interval(found: Estimate, form: str) -> str:
     if found.half is None:
-        return told(found.mean, form).text
-    return told(found.mean, form, low=found.mean - found.half, high=found.mean + found.half).text
+        return quantity(found.mean, form).text
+    return quantity(
+        found.mean, form, low=found.mean - found.half, high=found.mean + found.half
+    ).text
 
 
-def _spans(found: Estimate, limit: float) -> bool:
+def _contains(found: Estimate, limit: float) -> bool:
     """Whether a limit is within the interval."""
     return found.half is not None and abs(found.mean - limit) <= found.half
 
 
-def _sooner(measured: MatrixNumbers, scenario: str, names: tuple[str, ...]) -> Claim:
-    def against_fluid(policy: str) -> Factor:
-        cell = (scenario, policy)
-        return mean_ratio(measured.values("completion_h", cell), measured.values("fluid_h", cell))
+def _over_fluid(measured: MatrixNumbers, name: str, scenario: str, policy: str) -> Factor:
+    cell = (scenario, policy)
+    return mean_ratio(measured.values(name, cell), measured.values("fluid_h", cell))
 
-    ours, literal = against_fluid(OURS), against_fluid(LITERAL)
-    placed = mean_ratio(
-        measured.values("placed_fluid_h", (scenario, OURS)),
-        measured.values("fluid_h", (scenario, OURS)),
+
+def _sooner(measured: MatrixNumbers, scenario: str) -> Answer:
+    """Mean completion time over that of the fluid equal share."""
+    ours, literal = (
+        _over_fluid(measured, "completion_h", scenario, policy) for policy in (OURS, LITERAL)
     )
-    return Claim(
-        f"Our bar, {scenario}: mean completion time below the fluid equal share's",
-        OWN_BAR,
-        beside(literal.told, literal.seeds, ours.seeds),
-        ours.told,
-        measured.judged(ours.mean < 1.0, (scenario, OURS)),
-        "The fluid reference has no beats, no restarts and no distance"
-        + (f". If its jobs were slowed as on all their GPUs, in the best places that the cluster "
-           f"has for them, it would itself take {told(placed.mean).text}x as long (on fewer GPUs "
-           "they are slowed less)." if placed.seeds == ours.seeds else ".")
-        + _soonest(measured, scenario, names),
-    )  # fmt: skip
+    placed = _over_fluid(measured, "placed_fluid_h", scenario, OURS)
+    verdict = measured.judged(ours.mean < 1.0, (scenario, OURS))
+    beside = f"{quantity(placed.mean).text}x" if placed.seeds == ours.seeds else None
+    supporting = details(("the fluid share itself in the best places", beside))
+    return compared(ours, literal, verdict, details=supporting + _soonest(measured, scenario))
 
 
-def _soonest(measured: MatrixNumbers, scenario: str, names: tuple[str, ...]) -> str:
-    """Which opponent's apps are done soonest, on the seeds that all have."""
-    same = same_seeds(measured, scenario, [name for name in names if name != LITERAL])
+def _soonest(measured: MatrixNumbers, scenario: str) -> tuple[Detail, ...]:
+    """The opponent whose apps end soonest, on the seeds that all have."""
+    same = _comparable(measured, scenario)
     found = {
-        str(name): mean_ratio(same.values("completion_h", cell), same.values("fluid_h", cell))
-        for cell in same.by_cell
-        if (name := cell[1]) != OURS
+        name: _over_fluid(same, "completion_h", scenario, name)
+        for name in _opponents(same, scenario)
+        if name != OURS
     }
     first = best({name: each.mean for name, each in found.items()}, min)
     if first is None:
-        return ""
+        return ()
     on = "" if same.seeds == measured.seeds else f" on seeds {seed_text(same.seeds)}"
-    return f" Of the opponents {first} is soonest, {found[first].told.text}{on}."
+    return details((f"soonest of the opponents, {first}", f"{found[first].shown.text}{on}"))
 
 
-def _gpu_time(measured: MatrixNumbers, one: Scenario) -> Claim:
-    limit = GPU_LIMITS[one.workload]
-    ours, literal = (
-        measured.factor("gpu_hours", of=(one.name, policy), over=(one.name, "gandiva"))
-        for policy in (OURS, LITERAL)
-    )
-    return Claim(
-        f"Our bar, {one.name}: GPU time at most {limit:g}x Gandiva's",
-        OWN_BAR,
-        beside(literal.told, literal.seeds, ours.seeds),
-        beside(ours.told, ours.seeds, len(measured.seeds)),
-        measured.judged(ours.mean <= limit, (one.name, OURS), (one.name, "gandiva")),
-        "Gandiva packs jobs and seldom takes anything away.",
-    )
+def _gpu_time(measured: MatrixNumbers, one: Scenario) -> Answer:
+    cells = [(one.name, policy) for policy in (OURS, LITERAL, "gandiva")]
+    ours, literal = (measured.factor("gpu_hours", of=cell, over=cells[2]) for cell in cells[:2])
+    verdict = measured.judged(ours.mean <= GPU_LIMITS[one.workload], cells[0], cells[2])
+    answer = compared(ours, literal, verdict)
+    return replace(answer, ours=with_seeds(ours.shown, ours.seeds, len(measured.seeds)))
+
+
+def claims(shown: Sequence[Scenario]) -> list[Claim[MatrixNumbers]]:
+    """The bar in each scenario; on the real trace only whether a policy beats ours."""
+    found: list[Claim[MatrixNumbers]] = []
+    for one in shown:
+        key, bar = one.name.lower().replace(" ", "-"), f"Our bar, {one.name}"
+        on = partial(partial, scenario=one.name)
+        found += [
+            Claim(f"{key}-unbeaten", f"{bar}: no opponent's max rho_ref is surely lower", OWN_BAR,
+                  on(_unbeaten), "No opponent is surely better"),
+            Claim(f"{key}-printed", f"{bar}: max rho_ref, {LITERAL} over ours", OWN_BAR,
+                  on(_printed), "The mechanism as printed"),
+        ]  # fmt: skip
+        if one.philly:
+            continue
+        limit = GPU_LIMITS[one.workload]
+        level = f"mean max rho_ref <= {MOST_RHO:g}, {LEAST_FAIR:.0%} of apps fair"
+        four = worst_ratio("max_rho_ref", one.name, PAPERS, on(_each_of_the_four))
+        found += [
+            Claim(f"{key}-four", f"{bar}: max rho_ref surely better than the paper's four",
+                  OWN_BAR, four, "The paper's four"),
+            Claim(f"{key}-level", f"{bar}: {level}", OWN_BAR, on(_level), "The level"),
+            Claim(f"{key}-sooner", f"{bar}: mean completion time below the fluid equal share's",
+                  OWN_BAR, on(_sooner), "Completion time"),
+            Claim(f"{key}-gpu-time", f"{bar}: GPU time at most {limit:g}x Gandiva's", OWN_BAR,
+                  partial(_gpu_time, one=one), "GPU time"),
+        ]  # fmt: skip
+    return found
+
+
+# Tables and figures
 
 
 def _table(measured: MatrixNumbers) -> NumberTable:
-    rows: list[Row] = []
+    shown = {key: metric for key, metric in METRICS.items() if metric.title}
+    rows = []
     for cell in measured.by_cell:
-        scenario, policy = str(cell[0]), str(cell[1])
         typical = measured.typical("max_rho_ref", cell)
-        found = measured.factor("max_rho_ref", of=cell, over=(scenario, OURS))
-        means = (measured.estimate(name, cell).mean for name in COLUMNS)
-        rows.append((scenario, policy, typical.mean, typical.low, typical.high,
+        found = measured.factor("max_rho_ref", of=cell, over=(cell[0], OURS))
+        means = (measured.estimate(name, cell).mean for name in shown)
+        rows.append((*cell, typical.mean, typical.low, typical.high,
                      found.mean, found.low, found.high, *means))  # fmt: skip
-    head = (
-        Column("scenario"), Column("policy"), Column("max rho_ref (geometric)", ".3f"),
-        Column("low", ".3f"), Column("high", ".3f"), Column("over themis", ".3f"),
-        Column("over themis, low", ".3f"), Column("over themis, high", ".3f"),
+    factors = (
+        "max rho_ref (geometric)", "low", "high",
+        "over themis", "over themis, low", "over themis, high",
     )  # fmt: skip
-    columns = (*head, *COLUMNS.values())
-    return measured.on_seeds(
-        NumberTable("bar", "All policies, means over seeds", columns, tuple(rows))
+    columns = (
+        Column("scenario"),
+        Column("policy"),
+        *(Column(name, ".3f") for name in factors),
+        *(Column(one.title, one.form) for one in shown.values()),
     )
+    title = "All policies, means over seeds"
+    return measured.on_seeds(NumberTable("bar", title, columns, tuple(rows)))
 
 
 def _figure(measured: MatrixNumbers, shown: tuple[str, ...], names: tuple[str, ...]) -> Drawing:
+    same = by_group(measured, shown, names)
+    points = typicals(same, "max_rho_ref")
     marks: dict[str, dict[str, Factor]] = {}
-    same = {scenario: same_seeds(measured, scenario, names) for scenario in shown}
-    called = labels(same)
     for scenario, each in same.items():
-        points = marks[f"{scenario}, seeds {seed_text(each.seeds) or 'none'}"] = {
-            label: each.typical("max_rho_ref", (scenario, name))
-            for name, label in called.items()
-            if (scenario, name) in each.by_cell
+        floors = {
+            title: each.typical(name, (scenario, OURS))
+            for title, name in (("placed floor", "placed_floor"), ("floor", "floor"))
         }
-        for name, floor in (("placed floor", "placed_floor"), ("floor", "floor")):
-            points[name] = each.typical(floor, (scenario, OURS))
-    title = "The app that fares worst (left is better; 1: as on a private share)"
-    label = "max rho_ref (fair share), geometric mean over seeds, 95 % interval"
-    return plot_ranges(title, label, marks, log=True)
+        title = f"{scenario}, seeds {seed_text(each.seeds) or 'none'}"
+        marks[title] = points[scenario.upper()] | floors
+    return plot_ranges(
+        "The app that fares worst (left is better; 1: as on a private share)",
+        "max rho_ref (fair share), geometric mean over seeds, 95 % interval",
+        marks,
+        log=True,
+    )
 
 
 def _headline(measured: MatrixNumbers) -> str:
+    """The worst-off app under ours and under equal-share, in a sentence."""
     parts: dict[str, tuple[int, ...]] = {}
     for scenario in dict.fromkeys(str(cell[0]) for cell in measured.by_cell):
         cells = [(scenario, name) for name in (OURS, "equal-share")]
         same = measured.paired(*cells)
-        ours, equal = (told(same.typical("max_rho_ref", cell).mean).text for cell in cells)
+        ours, equal = (quantity(same.typical("max_rho_ref", cell).mean).text for cell in cells)
         parts[f"{scenario} {ours} ({equal})"] = same.seeds
     whole = len(set(parts.values())) == 1
     given = seed_text(measured.seeds)
-    there = seed_text(next(iter(parts.values()))) if whole else "as named,"
-    seeds = there if there == given else f"{there or 'none'} of {given}"
+    common = seed_text(next(iter(parts.values()))) if whole else "as named,"
+    seeds = common if common == given else f"{common or 'none'} of {given}"
+    each = (
+        part if whole else f"{part}, seeds {seed_text(own) or 'none'}"
+        for part, own in parts.items()
+    )
     return (
         "Largest rho_ref (fair share) of any app under themis, in brackets under equal-share, "
-        f"geometric mean over seeds {seeds}: "
-        + ", ".join(
-            part if whole else f"{part}, seeds {seed_text(each) or 'none'}"
-            for part, each in parts.items()
-        )
-        + "."
+        f"geometric mean over seeds {seeds}: {', '.join(each)}."
     )
 
 
 def study(results: Results) -> Findings:
-    """Hold the default policy against all others."""
-    measured = gather(results, runs(results), MEASURES | small_apps.MEASURES, seeds_of(results))
-    names = rivals(results)
-    claims: list[Claim] = []
-    for one in scenarios(results):
-        claims.append(_unbeaten(measured, one.name, names))
-        if LITERAL in names:
-            claims.append(_printed(measured, one.name))
-        if one.philly:
-            continue
-        claims += [_better(measured, one.name), _level(measured, one.name)]
-        claims += [_sooner(measured, one.name, names), _gpu_time(measured, one)]
+    """Compare the default policy with all others."""
+    measures = METRICS | small_apps.METRICS
+    measured = gather(results, runs(results), measures, seeds_of(results))
+    names, shown = rivals(results), scenarios(results)
     figures = [
         Figure(
             "headline",
@@ -388,61 +352,34 @@ def study(results: Results) -> Findings:
             partial(front, measured, GENERATED, names),
         ),
         Figure(
-            "bar", "W1 and W2: largest rho_ref (fair share) under every policy, and the floor.",
+            "bar",
+            "W1 and W2: largest rho_ref (fair share) under every policy, and the floor.",
             partial(_figure, measured, ("W1", "W2"), names),
         ),
         Figure(
-            "bar_contended", "The same with half of the machines.",
+            "bar_contended",
+            "The same with half of the machines.",
             partial(_figure, measured, ("W1 2x", "W2 2x"), names),
         ),
-    ]  # fmt: skip
+    ]
+    note = f"Without the Philly trace: THEMIS_DATA names no folder with {philly_workload.FILE}."
     if philly_workload.at_hand(results):
-        shown = tuple(one.name for one in REAL)
-        figures.append(
-            Figure("bar_philly", "The Philly trace at two loads.",
-                   partial(_figure, measured, shown, names))
-        )  # fmt: skip
-    about_philly = (
-        "Philly is one trace, on which calling in was made, too: its seeds draw models and "
-        "lotteries only, so that intervals say nothing of other traces."
-        if philly_workload.at_hand(results)
-        else f"Without the Philly trace: THEMIS_DATA names no folder with {philly_workload.FILE}."
-    )
+        draw = partial(_figure, measured, tuple(one.name for one in REAL), names)
+        figures.append(Figure("bar_philly", "The Philly trace at two loads.", draw))
+        note = (
+            "Philly is one trace, on which calling in was developed, too: its seeds draw models "
+            "and lotteries only, so intervals say nothing about other traces."
+        )
     return Findings(
-        claims=tuple(claims),
-        tables=(
+        check(claims(shown), measured),
+        (
             _table(measured),
             small_apps.apart_table(measured),
             measured.run_table("runs", ("scenario", "policy")),
         ),
-        figures=tuple(figures),
-        notes=(
-            (
-                "2x: half of the machines of each kind, the same apps. The floor is clairvoyant: "
-                "perfect placement, one start for each app, parallelism as declared. The placed "
-                "floor knows that a job of four GPUs is slower on two slots of two."
-            ),
-            (
-                "Opponents have the beats, stickiness and restart costs of themis. With `+call` "
-                "they also call GPUs in for newcomers between beats, as themis does; that is an "
-                "option of these policies, not their default."
-            ),
-            (
-                "Apps whose demand is below their share at all times (largest demand of a phase at "
-                "most GPUs / mean contention of the reference) are told apart: sharing costs them "
-                "nothing but waiting and placement."
-            ),
-            (
-                "Themis ranks apps by the contention that equal shares would "
-                "have, which rho_ref is measured with too; rho as the paper computes it is in E1."
-            ),
-            *unprinted(measured),
-            about_philly,
-        ),
-        lead=(
-            _headline(measured),
-            auction_sentence(measured, [(one.name, OURS) for one in scenarios(results)]),
-        ),
+        tuple(figures),
+        (*literal_notes(measured), note),
+        (_headline(measured), auction_sentence(measured, [(one.name, OURS) for one in shown])),
     )
 
 
@@ -453,4 +390,5 @@ EXPERIMENT = Experiment(
     study,
     plan,
     reads_data=True,
+    module=__name__,
 )

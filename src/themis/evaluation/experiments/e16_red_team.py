@@ -1,43 +1,48 @@
-"""E16: the red team. The lie that pays best, found by search, with the defences off and on."""
+"""E16: the red team: the lie that pays best, found by search, with the defences off and on."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from themis.evaluation.claims import (
+    NO_VALUE,
+    OWN_BAR,
+    Answer,
+    Claim,
+    Verdict,
+    check,
+    details,
+)
 from themis.evaluation.comparisons import FEWEST, Factor, best
 from themis.evaluation.experiment import (
-    NOTHING,
     OURS,
-    OWN_BAR,
     REPORT_SEEDS,
     TUNING_SEEDS,
-    Claim,
-    Column,
     Experiment,
     Figure,
     Findings,
     NumberTable,
     Results,
     Row,
-    Verdict,
+    number_table,
 )
-from themis.evaluation.lie_search import Axis, Family, Hunt, Point, SearchEffort, search
-from themis.evaluation.report.charts import plot_ranges
+from themis.evaluation.figures.charts import plot_ranges
+from themis.evaluation.lie_search import Axis, Family, Point, SearchEffort, SearchState, search
 from themis.sim.compare import Estimate, estimate
 from themis.sim.config import RunConfig
 from themis.sim.figures.plot_style import Drawing
 from themis.sim.workloads import RIVALS, contender
 
 CLUSTER = "demo16"
-TOLD_SEEDS = range(REPORT_SEEDS[0], REPORT_SEEDS[0] + 120)
+FINAL_SEEDS = range(REPORT_SEEDS[0], REPORT_SEEDS[0] + 120)
 """More than elsewhere: one app's completion time depends on luck, and these runs are short."""
-MOST_TOLD, NARROW = 1800, 0.01
-"""A lie that could be above the bar gets more, until the half width is this."""
+MOST_SEEDS, NARROW = 1800, 0.01
+"""A lie that could be above the bar gets more seeds, until its half width is at most NARROW."""
 LIAR = str(contender())
 
 MOST = 1.05
 """The bar: with the defences on, no lie may gain more."""
-CLOSED = f"Our bar: with the defences on, no lie gains more than {MOST:g}x"
 STRONG = 1.3
 """What the search must find with the defences off, or it is too weak to say anything."""
 
@@ -76,28 +81,29 @@ DEFENCES: Mapping[str, Mapping[str, object]] = {
 }
 FULL, QUICK = SearchEffort(10, 50), SearchEffort(2, 3)
 SHORTLIST = 12
-"""So many of the best lies are tried on more seeds, lest luck on the first ones decides."""
+"""This many of the best lies are tried on more seeds, so that luck on the first does not decide."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seeds:
-    """Which runs are for what. None is for both searching and telling."""
+    """The seeds of the search and those of the result; none is for both."""
 
     first: tuple[int, ...]
     """Every lie is tried on these."""
     more: tuple[int, ...]
-    """And the best ones on these."""
+    """The best lies are tried on these, too."""
     report: tuple[int, ...]
+    """The chosen lie is measured on these."""
 
 
 def seeds_of(results: Results) -> Seeds:
-    """Search on tuning seeds, tell of the others."""
+    """Search on tuning seeds, report on the others."""
     scope = results.scope
     if scope.quick:
         report = scope.seeds or tuple(TUNING_SEEDS[-2:])
         free = [seed for seed in TUNING_SEEDS if seed not in report]
         return Seeds(tuple(free[:1]), (), report)
-    report = scope.seeds or tuple(TOLD_SEEDS)
+    report = scope.seeds or tuple(FINAL_SEEDS)
     free = [seed for seed in (*TUNING_SEEDS, *REPORT_SEEDS) if seed not in report]
     return Seeds(tuple(free[:2]), tuple(free[2:10]), report)
 
@@ -125,12 +131,12 @@ def run_of(family: Family, point: Point, defences: str, seed: int) -> RunConfig:
 
 
 def honest(defences: str, seed: int) -> RunConfig:
-    """Nobody lies."""
+    """The run in which no app lies."""
     return run_of(TRUTH, (), defences, seed)
 
 
 def _end(results: Results, config: RunConfig) -> float | None:
-    """When the liar's work was done, all parts of it; None if nobody knows yet."""
+    """When all parts of the liar's work were done; None while the run is missing."""
     key = repr(config)
     if key not in results.memo:
         if not results.has(config):
@@ -141,7 +147,7 @@ def _end(results: Results, config: RunConfig) -> float | None:
             if app.app == LIAR or app.app.startswith(f"{LIAR}-p")
         ]
         results.memo[key] = max(app.end for app in mine)
-        # Who is early has more time; it is not given to it.
+        # An early submission is measured from when the app could really begin.
         results.memo[f"{key}/arrival"] = min(app.arrival for app in mine)
     return results.memo[key]
 
@@ -167,19 +173,19 @@ def _gains(
 
 
 @dataclass(frozen=True, slots=True)
-class Quarry:
+class FamilySearch:
     """How far the search in one family has come."""
 
-    hunt: Hunt
+    state: SearchState
     named: tuple[tuple[Point, tuple[int, ...]], ...]
-    """Lies that were run or are to be run next, and on which seeds."""
+    """Lies that were run or are to be run next, with their seeds."""
     best: Point | None = None
-    """The lie that was chosen, once the search is over."""
-    told_on: tuple[int, ...] = ()
-    """The seeds that it is told on."""
+    """The chosen lie, once the search has ended."""
+    final_seeds: tuple[int, ...] = ()
+    """The seeds that it is measured on."""
 
 
-def hunt_in(results: Results, family: Family, defences: str) -> Quarry:
+def search_family(results: Results, family: Family, defences: str) -> FamilySearch:
     """Search, then try the best on more seeds, then choose."""
     seeds = seeds_of(results)
 
@@ -187,36 +193,33 @@ def hunt_in(results: Results, family: Family, defences: str) -> Quarry:
         gains = _gains(results, family, point, defences, on)
         return None if gains is None else sum(gains) / len(gains)
 
-    hunt = search(family, effort_of(results), lambda point: score(seeds.first, point))
-    named = [(point, seeds.first) for point in (*hunt.scores, *hunt.wanted)]
-    if hunt.wanted:
-        return Quarry(hunt, tuple(named))
+    state = search(family, effort_of(results), partial(score, seeds.first))
+    named = [(point, seeds.first) for point in (*state.scores, *state.wanted)]
+    if state.wanted:
+        return FamilySearch(state, tuple(named))
     every = (*seeds.first, *seeds.more)
-    shortlist = {point: score(every, point) for point in hunt.best(SHORTLIST)}
+    shortlist = {point: score(every, point) for point in state.best(SHORTLIST)}
     named += [(point, seeds.more) for point in shortlist]
     if None in shortlist.values():
-        return Quarry(hunt, tuple(named))
+        return FamilySearch(state, tuple(named))
     chosen = max(shortlist, key=lambda point: shortlist[point] or 0.0)
-    told_on = told_seeds(results, family, chosen, defences)
-    return Quarry(hunt, (*named, (chosen, told_on)), chosen, told_on)
+    final = final_seeds(results, family, chosen, defences)
+    return FamilySearch(state, (*named, (chosen, final)), chosen, final)
 
 
-def _upper(found: Estimate) -> float:
-    return found.mean + (found.half or 0.0)
+def final_seeds(results: Results, family: Family, point: Point, defences: str) -> tuple[int, ...]:
+    """The seeds that a lie is measured on: more of them if its interval reaches over the bar.
 
-
-def told_seeds(results: Results, family: Family, point: Point, defences: str) -> tuple[int, ...]:
-    """The seeds that a lie is told on: more of them if its interval reaches over the bar.
-
-    Until it is narrow: were it until the lie is below, chance would decide when to stop.
+    They grow until the interval is narrow. If they grew until the lie is below the bar, chance
+    would decide when to stop.
     """
     seeds = seeds_of(results).report
     if results.scope.quick or results.scope.seeds or defences == OFF:
         return seeds
     step, gains = len(seeds), _gains(results, family, point, defences, seeds)
-    if gains is None or _upper(estimate(gains)) <= MOST:
+    if gains is None or (found := estimate(gains)).mean + (found.half or 0.0) <= MOST:
         return seeds
-    while len(seeds) < MOST_TOLD:
+    while len(seeds) < MOST_SEEDS:
         gains = _gains(results, family, point, defences, seeds)
         if gains is None or (estimate(gains).half or 0.0) <= NARROW:
             break
@@ -224,8 +227,14 @@ def told_seeds(results: Results, family: Family, point: Point, defences: str) ->
     return seeds
 
 
+def _searches(results: Results) -> Iterator[tuple[Family, str, FamilySearch]]:
+    for defences in DEFENCES:
+        for family in FAMILIES:
+            yield family, defences, search_family(results, family, defences)
+
+
 def plan(results: Results) -> Iterable[RunConfig]:
-    """The honest runs, and of every family what the search has tried and wants to know next."""
+    """The honest runs, and all lies that the searches have tried or want to try next."""
     seeds = seeds_of(results)
     configs = [
         honest(defences, seed)
@@ -233,11 +242,10 @@ def plan(results: Results) -> Iterable[RunConfig]:
         for seed in (*seeds.first, *seeds.more, *seeds.report)
     ]
     if all(map(results.has, configs)):
-        for defences in DEFENCES:
-            for family in FAMILIES:
-                for point, on in hunt_in(results, family, defences).named:
-                    configs += [run_of(family, point, defences, seed) for seed in on]
-                    configs += [honest(defences, seed) for seed in on]
+        for family, defences, found in _searches(results):
+            for point, on in found.named:
+                configs += [run_of(family, point, defences, seed) for seed in on]
+                configs += [honest(defences, seed) for seed in on]
     return list({repr(config): config for config in configs}.values())
 
 
@@ -246,139 +254,141 @@ class BestLie:
     """The best lie of a family."""
 
     lie: str
-    gain: Estimate
+    gains: Mapping[int, float]
+    """By seed, on seeds that the search did not see."""
     searched: float
-    """What it gained on the seeds of the search: more, because it was chosen for that."""
-    lies: int
-    """How many different ones were tried."""
+    """Its gain on the seeds of the search: larger, because it was chosen for that."""
+    scores: Mapping[Point, float]
+    """All lies that were tried."""
+
+    @property
+    def gain(self) -> Estimate:
+        """Its mean."""
+        return estimate(list(self.gains.values())) if self.gains else Estimate(math.nan, None, 0)
 
     @property
     def factor(self) -> Factor:
-        """With its interval."""
-        half = self.gain.half
-        if half is None:
-            return Factor(self.gain.mean, seeds=self.gain.runs)
-        return Factor(self.gain.mean, self.gain.mean - half, self.gain.mean + half, self.gain.runs)
+        """Its mean with the interval."""
+        gain = self.gain
+        if gain.half is None:
+            return Factor(gain.mean, seeds=gain.runs)
+        return Factor(gain.mean, gain.mean - gain.half, gain.mean + gain.half, gain.runs)
 
 
-Catch = Mapping[str, Mapping[str, BestLie]]
+BestLies = Mapping[str, Mapping[str, BestLie]]
 """By family and defences."""
 
 
-def _found(results: Results, family: Family, defences: str) -> BestLie:
-    quarry = hunt_in(results, family, defences)
-    point, tried = quarry.best, len(quarry.hunt.scores)
+def _best_lie(results: Results, family: Family, defences: str, found: FamilySearch) -> BestLie:
+    point, scores = found.best, found.state.scores
     if point is None:
-        return BestLie("not chosen yet", Estimate(math.nan, None, 0), math.nan, tried)
-    each = (gain_of(results, family, point, defences, seed) for seed in quarry.told_on)
-    gains = [gain for gain in each if gain is not None]
+        return BestLie("not chosen yet", {}, math.nan, scores)
+    each = {seed: gain_of(results, family, point, defences, seed) for seed in found.final_seeds}
+    gains = {seed: gain for seed, gain in each.items() if gain is not None}
     options = run_of(family, point, defences, 0).options
     lie = "the truth"
     if "lie" in options:
         kinds, factors = str(options["lie"]).split(","), str(options["lie_factor"]).split(",")
         lie = ", ".join(map(" ".join, zip(kinds, factors, strict=True)))
-    told_gain = estimate(gains) if gains else Estimate(math.nan, None, 0)
-    return BestLie(lie, told_gain, quarry.hunt.scores[point], tried)
+    return BestLie(lie, gains, scores[point], scores)
 
 
-def _strong(catch: Catch, family: str) -> Claim:
-    found = catch[family][OFF].factor
+def _strong(lies: BestLies, family: str) -> Answer:
+    """Whether the search finds a known lie while the defences are off."""
+    found = lies[family][OFF].factor
     verdict = Verdict.HOLDS if found.mean >= STRONG else Verdict.FAILS
-    return Claim(
-        f"Defences off: the search finds a lie by {family} that gains {STRONG:g}x",
-        OWN_BAR,
-        NOTHING,
-        found.told,
-        verdict if found.seeds >= FEWEST else Verdict.OPEN,
-        f"Found: {catch[family][OFF].lie}. A search that misses the known lies says nothing about "
-        "others.",
+    return Answer(
+        found.shown,
+        verdict if found.seeds >= FEWEST else Verdict.UNDECIDED,
+        details=details(("found", lies[family][OFF].lie)),
     )
 
 
-def _closed(catch: Catch) -> Claim:
-    known = best({family: each[ON].gain.mean for family, each in catch.items()}, max)
+def _closed(lies: BestLies) -> Answer:
+    """The best of all lies while the defences are on."""
+    known = best({family: each[ON].gain.mean for family, each in lies.items()}, max)
     if known is None:
-        why = "No family has been searched to its end."
-        return Claim(CLOSED, OWN_BAR, NOTHING, NOTHING, Verdict.OPEN, why)
-    found = {family: catch[family][ON].factor for family in catch}
-    sure = [family for family in found if (found[family].low or 0.0) > MOST]
-    above = [family for family in found if (found[family].high or math.inf) > MOST]
-    few = [family for family in found if found[family].seeds < FEWEST]
-    verdict = Verdict.FAILS if sure else Verdict.OPEN if above or few else Verdict.HOLDS
-    others = ", ".join(f"{family} {found[family].told.text}" for family in above)
-    return Claim(
-        CLOSED,
-        OWN_BAR,
-        NOTHING,
-        found[known].told,
-        verdict if found[known].seeds >= FEWEST else Verdict.OPEN,
-        f"The best of all lies found, by {known}: {catch[known][ON].lie}. "
-        + (
-            f"Not surely below the bar: {others}."
-            if above
-            else "All families are surely below the bar."
-        )
-        + (f" Not told yet: {', '.join(few)}." if few else ""),
-    )
-
-
-def _table(catch: Catch, asked: Sequence[int]) -> NumberTable:
-    rows: list[Row] = [
-        (
-            family,
-            defences,
-            found.lie,
-            found.gain.mean,
-            found.gain.half,
-            found.gain.runs,
-            found.searched,
-            found.lies,
-        )
-        for family, each in catch.items()
-        for defences, found in each.items()
-    ]
-    columns = (
-        Column("family"), Column("defences"), Column("best lie"), Column("gain", ".3f"),
-        Column("half width", ".3f"), Column("seeds"), Column("in the search", ".3f"),
-        Column("lies tried"),
+        return Answer(NO_VALUE, Verdict.UNDECIDED)
+    found = {family: each[ON].factor for family, each in lies.items()}
+    sure = [family for family, item in found.items() if (item.low or 0.0) > MOST]
+    above = [family for family, item in found.items() if (item.high or math.inf) > MOST]
+    few = [family for family, item in found.items() if item.seeds < FEWEST]
+    verdict = Verdict.FAILS if sure else Verdict.UNDECIDED if above or few else Verdict.HOLDS
+    return Answer(
+        found[known].shown,
+        verdict if found[known].seeds >= FEWEST else Verdict.UNDECIDED,
+        details=details(
+            (f"the best lie, by {known}", lies[known][ON].lie),
+            ("not surely below the bar",
+             ", ".join(f"{family} {found[family].shown.text}" for family in above) or "none"),
+            ("not measured yet", ", ".join(few)),
+        ),
     )  # fmt: skip
-    title = (
-        f"The lie that pays best in each family, told on seeds from {min(asked)} on, so many as "
-        "each row says"
-    )
-    return NumberTable("lies", title, columns, tuple(rows))
 
 
-def _evaluations(results: Results) -> NumberTable:
-    rows: list[Row] = [
-        (family.name, defences, " ".join(f"{value:g}" for value in point), score)
-        for defences in DEFENCES
-        for family in FAMILIES
-        for point, score in hunt_in(results, family, defences).hunt.scores.items()
+CLAIMS: tuple[Claim[BestLies], ...] = (
+    *(
+        Claim(
+            f"strong-{family}",
+            f"Defences off: the search finds a lie by {family} that gains {STRONG:g}x",
+            OWN_BAR,
+            partial(_strong, family=family),
+            "Defences off",
+        )
+        for family in (IDEAL, SPLIT)
+    ),
+    Claim(
+        "closed",
+        f"Our bar: with the defences on, no lie gains more than {MOST:g}x",
+        OWN_BAR,
+        _closed,
+        "Defences on",
+    ),
+)
+
+
+def _tables(lies: BestLies, asked: Sequence[int]) -> tuple[NumberTable, ...]:
+    """The best lies, every lie that was tried, and the best lies seed by seed."""
+    each = [
+        (family, defences, found)
+        for family, by_defences in lies.items()
+        for defences, found in by_defences.items()
     ]
-    columns = (Column("family"), Column("defences"), Column("factors"), Column("gain"))
-    return NumberTable("evaluations", "Every lie that was tried", columns, tuple(rows), shown=False)
+    summary: list[Row] = [
+        (family, defences, found.lie, found.gain.mean, found.gain.half, found.gain.runs,
+         found.searched, len(found.scores))
+        for family, defences, found in each
+    ]  # fmt: skip
+    tried: list[Row] = [
+        (family, defences, " ".join(f"{value:g}" for value in point), score)
+        for family, defences, found in each
+        for point, score in found.scores.items()
+    ]
+    runs: list[Row] = [
+        (family, defences, *pair)
+        for family, defences, found in each
+        for pair in found.gains.items()
+    ]
+    head = ("family", "defences")
+    columns = dict.fromkeys((*head, "best lie"), "") | {
+        "gain": ".3f", "half width": ".3f", "seeds": "", "in the search": ".3f", "lies tried": "",
+    }  # fmt: skip
+    title = f"The lie that pays best in each family, on as many seeds from {min(asked)} as stated"
+    return (
+        number_table("lies", title, columns, summary),
+        number_table(
+            "evaluations", "Every lie that was tried", (*head, "factors", "gain"), tried,
+            shown=False,
+        ),
+        number_table(
+            "runs", "The best lies, seed by seed", (*head, "seed", "gain"), runs, shown=False
+        ),
+    )  # fmt: skip
 
 
-def _runs(results: Results) -> NumberTable:
-    rows: list[Row] = []
-    for defences in DEFENCES:
-        for family in FAMILIES:
-            quarry = hunt_in(results, family, defences)
-            point = quarry.best
-            if point is not None:
-                rows += [
-                    (family.name, defences, seed, gain_of(results, family, point, defences, seed))
-                    for seed in quarry.told_on
-                    if gain_of(results, family, point, defences, seed) is not None
-                ]
-    columns = (Column("family"), Column("defences"), Column("seed"), Column("gain"))
-    return NumberTable("runs", "The best lies, seed by seed", columns, tuple(rows), shown=False)
-
-
-def _figure(catch: Catch) -> Drawing:
+def _figure(lies: BestLies) -> Drawing:
     marks = {
-        f"defences {defences}": {family: each[defences].factor for family, each in catch.items()}
+        f"defences {defences}": {family: each[defences].factor for family, each in lies.items()}
         for defences in (OFF, ON)
     }
     title = "What the best lie found gains (right of 1: it pays)"
@@ -386,35 +396,28 @@ def _figure(catch: Catch) -> Drawing:
 
 
 def study(results: Results) -> Findings:
-    """What the best lies gain."""
-    catch = {
-        family.name: {defences: _found(results, family, defences) for defences in (OFF, ON)}
-        for family in FAMILIES
-    }
-    effort = effort_of(results)
-    seeds = seeds_of(results)
+    """The gains of the best lies."""
+    lies: dict[str, dict[str, BestLie]] = {}
+    for family, defences, found in _searches(results):
+        lies.setdefault(family.name, {})[defences] = _best_lie(results, family, defences, found)
+    caption = (
+        "Gain of the best lie of each family, mean over seeds that the search did not see, with "
+        "95 % interval."
+    )
+    effort, seeds = effort_of(results), seeds_of(results)
+    note = (
+        f"{RIVALS} apps on {CLUSTER}, one of which lies. The search proposes {effort.evaluations} "
+        "lies of each family and tries those that differ (to three digits) on "
+        f"{len(seeds.first)} seeds, the best {SHORTLIST} on {len(seeds.more)} more, and measures "
+        f"the best of those on {len(seeds.report)} others; a lie that could be above the bar on "
+        f"more (up to {MOST_SEEDS}), until its half width is at most {NARROW:g}."
+    )
     return Findings(
-        claims=(_strong(catch, IDEAL), _strong(catch, SPLIT), _closed(catch)),
-        tables=(_table(catch, seeds.report), _evaluations(results), _runs(results)),
-        figures=(
-            Figure("gains", "Gain of the best lie of each family, mean over seeds that the search "
-                   "did not see, with 95 % interval.", lambda: _figure(catch)),
-        ),
-        notes=(
-            (f"{RIVALS} apps on {CLUSTER}, one of which lies; {effort.evaluations} lies of each "
-             "family are proposed and the different ones among them (to three digits) tried on "
-             f"{len(seeds.first)} seeds, the best {SHORTLIST} on {len(seeds.more)} more, and the "
-             f"best of those is told on {len(seeds.report)} others, if it could "
-             f"be above the bar on as many (up to {MOST_TOLD}) as make the half width at most "
-             f"{NARROW:g}. Times count "
-             "from when the app could really begin, however early it was submitted."),
-            ("Defences on: `themis` as it is. Off: claims of rho are believed, apps are asked for "
-             "fresh tables, nothing is audited, work added later counts from the start, idle GPUs "
-             "are not reclaimed, every app is a bidder."),
-            ("With the defences on nobody looks at claims of T_id and elapsed time; what is left "
-             "of T_id is the declared iteration time."),
-        ),
-    )  # fmt: skip
+        check(CLAIMS, lies),
+        _tables(lies, seeds.report),
+        (Figure("gains", caption, partial(_figure, lies)),),
+        (note,),
+    )
 
 
 EXPERIMENT = Experiment(
@@ -424,4 +427,5 @@ EXPERIMENT = Experiment(
     study,
     plan,
     grows="about 20,000 in all",
+    module=__name__,
 )

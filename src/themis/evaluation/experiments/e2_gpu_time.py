@@ -1,53 +1,35 @@
 """E2: how much GPU time each policy takes for the same work."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from functools import partial
 from itertools import pairwise
 
 from themis.core.model import CLUSTER
 from themis.core.model.zoo import CATEGORY_SHARES, models_of_category, slowdown_of
-from themis.evaluation.comparisons import Factor, at_least, at_most, beside, of_all
-from themis.evaluation.experiment import (
-    LITERAL,
-    NOTHING,
-    OURS,
-    Claim,
-    Column,
-    Experiment,
-    Figure,
-    Findings,
-    NumberTable,
-    Results,
-    Told,
-    told,
-)
-from themis.evaluation.macro_benchmark import (
-    PAPERS,
-    WORKLOADS,
-    matrix,
-    policies,
-    same_seeds,
-    seeds_text,
-    typicals,
-)
-from themis.evaluation.report.charts import plot_ranges
-from themis.evaluation.run_matrix import Matrix, MatrixNumbers, Measure, gpu_over_work, summary
+from themis.evaluation.checks import EITHER, above, below, ratio
+from themis.evaluation.claims import NO_VALUE, Answer, Claim, Quantity, check, details, quantity
+from themis.evaluation.comparisons import of_all, with_seeds
+from themis.evaluation.experiment import LITERAL, OURS, Experiment, Figure, Findings, Results
+from themis.evaluation.figures.charts import plot_ranges
+from themis.evaluation.figures.measured import by_group, seeds_text, typicals
+from themis.evaluation.macro_benchmark import PAPERS, WORKLOADS, matrix, policies
+from themis.evaluation.metrics import METRICS as ALL_METRICS
+from themis.evaluation.metrics import Measure, Metric, gpu_over_work, summary
+from themis.evaluation.run_matrix import Matrix, MatrixNumbers
 from themis.sim.config import RunConfig
-from themis.sim.figures.plot_style import Drawing
 from themis.sim.runs.result_cache import CachedRun
 
 SPENT = ("useful", "slowed", "restart", "checkpoint", "lost")
 EQUAL = 0.02
 """GPU times that differ by less count as equal."""
 ENDS = (0.0, 0.25, 0.5, 0.75, 0.95, 1.0)
-"""Of the ranges in which c is told; multiples of 0.05, as runs store it."""
+"""Bounds of the ranges of c in the table; multiples of 0.05, as runs store it."""
 
 
-def _spent(kind: str) -> Measure:
-    def of(record: CachedRun) -> float:
-        return float(record.summary["gpu_hours_spent"][kind])
-
-    return of
+def spent_on(kind: str) -> Measure:
+    """GPU hours of one kind."""
+    return lambda record: float(record.summary["gpu_hours_spent"][kind])
 
 
 def idle_held(record: CachedRun) -> float:
@@ -57,10 +39,9 @@ def idle_held(record: CachedRun) -> float:
 
 
 def utilisation(record: CachedRun) -> float:
-    """Held GPU time over what the cluster had from the first arrival to the end of the last app."""
-    gpus, hours = (summary(key)(record) for key in ("gpus", "makespan_h"))
-    there = gpus * hours
-    return summary("gpu_hours")(record) / there if there > 0.0 else math.nan
+    """Held GPU time over all GPU time from the first arrival to the end of the last app."""
+    capacity = summary("gpus")(record) * summary("makespan_h")(record)
+    return summary("gpu_hours")(record) / capacity if capacity > 0.0 else math.nan
 
 
 def kept_within(low: float, high: float) -> Measure:
@@ -75,29 +56,24 @@ def kept_within(low: float, high: float) -> Measure:
     return of
 
 
-MEASURES = {
-    "gpu_hours": summary("gpu_hours"),
-    "over_work": gpu_over_work,
-    **{kind: _spent(kind) for kind in SPENT},
-    "idle": idle_held,
-    "utilisation": utilisation,
-}
-COLUMNS = {
-    "gpu_hours": Column("GPU hours held", ".0f"),
-    "over_work": Column("/ work", ".3f"),
-    **{kind: Column(kind, ".0f") for kind in SPENT},
-    "idle": Column("idle", ".1f"),
-    "utilisation": Column("utilisation", ".0%"),
+METRICS = {
+    "gpu_hours": Metric(summary("gpu_hours"), "GPU hours held", ".0f"),
+    "over_work": Metric(gpu_over_work, "/ work", ".3f"),
+    **{kind: Metric(spent_on(kind), kind, ".0f") for kind in SPENT},
+    "idle": Metric(idle_held, "idle", ".1f"),
+    "utilisation": Metric(utilisation, "utilisation", ".0%"),
 }
 KEPT = {
-    "winners": lambda record: float(sum(record.summary.get("kept_fraction_bins") or (math.nan,))),
-    "kept": summary("mean_kept_fraction"),
-    **{f"to_{high:g}": kept_within(low, high) for low, high in pairwise(ENDS)},
-}
-KEPT_COLUMNS = {
-    "winners": Column("winners", ".0f"),
-    "kept": Column("mean c", ".2f"),
-    **{f"to_{high:g}": Column(f"{low:g} to {high:g}", ".1%") for low, high in pairwise(ENDS)},
+    "winners": Metric(
+        lambda record: float(sum(record.summary.get("kept_fraction_bins") or (math.nan,))),
+        "winners",
+        ".0f",
+    ),
+    "kept": Metric(ALL_METRICS["kept"].of, "mean c", ".2f"),
+    **{
+        f"to_{high:g}": Metric(kept_within(low, high), f"{low:g} to {high:g}", ".1%")
+        for low, high in pairwise(ENDS)
+    },
 }
 
 
@@ -115,103 +91,76 @@ def plan(results: Results) -> Iterable[RunConfig]:
     return matrix(results).configs()
 
 
-def _equal(measured: MatrixNumbers) -> Claim:
+def _equal(measured: MatrixNumbers) -> Answer:
+    """How far GPU time on W1 is from that of the paper's four at most."""
     found = {
-        policy: [_ratio(measured, "w1", policy, other) for other in PAPERS]
-        for policy in (LITERAL, OURS)
-    }
-    worst = {
+        policy: [measured.factor("gpu_hours", of=("w1", policy), over=("w1", one))
+                 for one in PAPERS]
+        for policy in (OURS, LITERAL)
+    }  # fmt: skip
+    farthest = {
         policy: of_all(max, [abs(item.mean - 1) for item in items])
         for policy, items in found.items()
     }
+
+    def within(policy: str) -> Quantity:
+        far = quantity(100 * farthest[policy], ".2f", " %")
+        return far if far == NO_VALUE else Quantity(f"within {far.text}", farthest[policy])
+
     seeds = {policy: min(item.seeds for item in items) for policy, items in found.items()}
-
-    def within(policy: str) -> Told:
-        far = told(100 * worst[policy], ".2f", " %")
-        return far if far == NOTHING else Told(f"within {far.text}", worst[policy])
-
-    return Claim(
-        "W1: GPU time equal to the others'",
-        Told("equal"),
-        beside(within(LITERAL), seeds[LITERAL], seeds[OURS]),
+    each = zip(PAPERS, found[OURS], strict=True)
+    return Answer(
         within(OURS),
-        measured.judged(worst[OURS] <= EQUAL, *(("w1", name) for name in (OURS, *PAPERS))),
-        f"Against the farthest of the paper's four; within {EQUAL:.0%} counts as equal. "
-        "Ours over theirs: "
-        + ", ".join(f"{name} {item.percent.text}"
-                    for name, item in zip(PAPERS, found[OURS], strict=True)) + ".",
-    )  # fmt: skip
-
-
-def _ratio(measured: MatrixNumbers, workload: str, policy: str, other: str) -> Factor:
-    return measured.factor("gpu_hours", of=(workload, policy), over=(workload, other))
-
-
-def _below_gandiva(measured: MatrixNumbers) -> Claim:
-    ours, literal = (_ratio(measured, "w2", policy, "gandiva") for policy in (OURS, LITERAL))
-    return Claim(
-        "W2: GPU time against Gandiva's", Told("-4.8 %", -4.8),
-        beside(literal.percent, literal.seeds, ours.seeds), ours.percent,
-        at_most(ours, 1 - 0.048),
-        "Gandiva packs as we do and migrates to better places; there is little to gain.",
-    )  # fmt: skip
-
-
-def _slaq_above(measured: MatrixNumbers) -> Claim:
-    ours, literal = (
-        measured.factor("gpu_hours", of=("w2", "slaq"), over=("w2", policy))
-        for policy in (OURS, LITERAL)
+        measured.judged(farthest[OURS] <= EQUAL, *(("w1", name) for name in (OURS, *PAPERS))),
+        with_seeds(within(LITERAL), seeds[LITERAL], seeds[OURS]),
+        details(*((f"over {name}", item.percent) for name, item in each)),
     )
-    most = most_that_placement_costs()
-    return Claim(
-        "W2: SLAQ's GPU time above ours", Told("~+250 %", 250.0),
-        beside(literal.percent, literal.seeds, ours.seeds), ours.percent, at_least(ours, 3.5),
-        f"Impossible by placement: with these models everything across racks costs {most:.2f}x, "
-        "and the paper names no other cause for its 3.5x.",
-    )  # fmt: skip
 
 
-def _kept(results: Results) -> NumberTable:
-    """What winners keep, under the policies that hold auctions."""
-    cells = matrix(results)
-    held = {cell: run for cell, run in cells.cells.items() if cell[1] in (OURS, LITERAL)}
-    found = Matrix(held, cells.seeds).measure(results, KEPT)
-    title = "Share of winners by c, the fraction that they keep: means over seeds"
-    return found.table("kept", title, ("workload", "policy"), KEPT_COLUMNS)
-
-
-def _figure(same: Mapping[str, MatrixNumbers], seeds: str) -> Drawing:
-    marks = typicals(same, "over_work")
-    title = "GPU time for the same work (left is better)"
-    return plot_ranges(title, f"GPU time / work, geometric mean over {seeds}", marks)
+CLAIMS: tuple[Claim[MatrixNumbers], ...] = (
+    Claim("w1-equal", "W1: GPU time equal to the others'", Quantity("equal"), _equal, "W1"),
+    Claim(
+        "w2-gandiva",
+        "W2: GPU time against Gandiva's",
+        Quantity("-4.8 %", -4.8),
+        ratio("gpu_hours", of=("w2", EITHER), over=("w2", "gandiva"), judge=below(1 - 0.048),
+              percent=True),
+        "W2, Gandiva",
+    ),
+    Claim(
+        "w2-slaq",
+        "W2: SLAQ's GPU time above ours",
+        Quantity("~+250 %", 250.0),
+        ratio("gpu_hours", of=("w2", "slaq"), over=("w2", EITHER), judge=above(3.5), percent=True,
+              details=lambda _: details(
+                  ("everything across racks", f"{most_that_placement_costs():.2f}x"))),
+        "W2, SLAQ",
+    ),
+)  # fmt: skip
 
 
 def study(results: Results) -> Findings:
     """Compare GPU time."""
-    measured = matrix(results).measure(results, MEASURES)
-    same = {workload: same_seeds(measured, workload, policies(results)) for workload in WORKLOADS}
+    cells = matrix(results)
+    measured = cells.measure(results, METRICS)
+    same = by_group(measured, WORKLOADS, policies(results))
     seeds = seeds_text(measured, same)
-    caption = f"GPU time held over bare work: geometric mean over {seeds}, 95 % interval."
-    means, runs = measured.tables(
-        "gpu_time", "GPU hours, means over seeds", ("workload", "policy"), COLUMNS
-    )
-    return Findings(
-        claims=(_equal(measured), _below_gandiva(measured), _slaq_above(measured)),
-        tables=(means, _kept(results), runs),
-        figures=(Figure("gpu_time", caption, lambda: _figure(same, seeds)),),
-        notes=(
-            f"Every job across racks would cost {most_that_placement_costs():.2f}x the work.",
-            (
-                "The columns from `useful` to `idle` (held, but spent on nothing) add up to what "
-                "was held. `utilisation` is GPU time held over all that the cluster had from the "
-                "first arrival to the end of the last app, with the time when few are left."
-            ),
-            (
-                "c is the fraction of the row it won that a winner of an auction keeps; the rest "
-                "is its payment, and is handed out as leftovers."
-            ),
+    head = ("workload", "policy")
+    means, runs = measured.tables("gpu_time", "GPU hours, means over seeds", head, METRICS)
+    auctions = {cell: run for cell, run in cells.cells.items() if cell[1] in (OURS, LITERAL)}
+    title = "Share of winners by c, the fraction that they keep: means over seeds"
+    kept = Matrix(auctions, cells.seeds).measure(results, KEPT).table("kept", title, head, KEPT)
+    figure = Figure(
+        "gpu_time",
+        f"GPU time held over bare work: geometric mean over {seeds}, 95 % interval.",
+        partial(
+            plot_ranges,
+            "GPU time for the same work (left is better)",
+            f"GPU time / work, geometric mean over {seeds}",
+            typicals(same, "over_work"),
         ),
     )
+    return Findings(check(CLAIMS, measured), (means, kept, runs), (figure,))
 
 
 EXPERIMENT = Experiment(
@@ -220,4 +169,5 @@ EXPERIMENT = Experiment(
     "On W1 GPU time is equal; on W2 it is 4.8 % below Gandiva's, and SLAQ's is about 250 % above.",
     study,
     plan,
+    module=__name__,
 )

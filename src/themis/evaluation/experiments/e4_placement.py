@@ -3,48 +3,32 @@
 from collections.abc import Iterable
 from functools import partial
 
-from themis.evaluation.comparisons import all_of, at_least, beside, of_all
-from themis.evaluation.experiment import (
-    LITERAL,
-    OURS,
-    Claim,
-    Column,
-    Experiment,
-    Figure,
-    Findings,
-    Results,
-    Told,
-    told,
-)
-from themis.evaluation.macro_benchmark import (
-    PAPERS,
-    WORKLOADS,
-    labels,
-    matrix,
-    policies,
-    records_of,
-    same_seeds,
-    seeds_text,
-)
-from themis.evaluation.run_matrix import MatrixNumbers, summary
+from themis.evaluation.claims import Answer, Claim, Quantity, all_of, check, details, quantity
+from themis.evaluation.comparisons import at_least, of_all, with_seeds
+from themis.evaluation.experiment import LITERAL, OURS, Experiment, Figure, Findings, Results
+from themis.evaluation.figures.measured import by_group, labels, records_of, seeds_text
+from themis.evaluation.macro_benchmark import PAPERS, WORKLOADS, matrix, policies
+from themis.evaluation.metrics import METRICS as ALL_METRICS
+from themis.evaluation.metrics import Metric
+from themis.evaluation.run_matrix import MatrixNumbers
 from themis.sim.config import RunConfig
 from themis.sim.figures.plot_style import Drawing
 from themis.sim.figures.run_figures import plot_placement
 from themis.sim.runs.result_cache import CachedRun, score_shares
 
 NEAR_ONE = 0.97
+GOOD = 0.95
 
 
 def well_placed(record: CachedRun) -> float:
-    """The share of GPU time at a score of at least 0.95."""
+    """The share of GPU time with a good score."""
     total = sum(weight for _, weight in record.scores)
-    return sum(weight for score, weight in record.scores if score >= 0.95) / total if total else 1.0
+    return sum(weight for score, weight in record.scores if score >= GOOD) / total if total else 1.0
 
 
-MEASURES = {"score": summary("placement_score"), "well_placed": well_placed}
-COLUMNS = {
-    "score": Column("mean score", ".3f"),
-    "well_placed": Column("GPU time at 0.95 or better", ".0%"),
+METRICS = {
+    "score": ALL_METRICS["score"],
+    "well_placed": Metric(well_placed, "GPU time at 0.95 or better", ".0%"),
 }
 
 
@@ -53,7 +37,9 @@ def plan(results: Results) -> Iterable[RunConfig]:
     return matrix(results).configs()
 
 
-def _near_one(measured: MatrixNumbers) -> Claim:
+def _near_one(measured: MatrixNumbers) -> Answer:
+    """The lowest mean score of a policy and the paper's four on W1."""
+
     def lowest(policy: str) -> tuple[float, int]:
         cells = [("w1", name) for name in (policy, *PAPERS)]
         same = measured.paired(*cells)
@@ -61,18 +47,15 @@ def _near_one(measured: MatrixNumbers) -> Claim:
         return of_all(min, means), same.count(*cells)
 
     (ours, seeds), (literal, fewer) = lowest(OURS), lowest(LITERAL)
-    return Claim(
-        "W1: scores near 1 under every policy",
-        Told("~1"),
-        beside(told(literal, ".3f"), fewer, seeds),
-        told(ours, ".3f"),
+    return Answer(
+        quantity(ours, ".3f"),
         measured.judged(ours >= NEAR_ONE, *(("w1", name) for name in (OURS, *PAPERS))),
-        "The lowest mean score of ours and the paper's four. Jobs of one or two GPUs are easily "
-        f"placed; at least {NEAR_ONE} counts as near.",
+        with_seeds(quantity(literal, ".3f"), fewer, seeds),
     )
 
 
-def _best(measured: MatrixNumbers) -> Claim:
+def _best(measured: MatrixNumbers) -> Answer:
+    """Ours against each of the others, and Gandiva against the other three, on W2."""
     same = measured.paired(*(("w2", name) for name in (OURS, *PAPERS)))
     score = {name: same.estimate("score", ("w2", name)).mean for name in (OURS, *PAPERS)}
     ranked = sorted(PAPERS, key=lambda name: -score[name] if same.count(("w2", name)) else 0.0)
@@ -80,48 +63,51 @@ def _best(measured: MatrixNumbers) -> Claim:
     pairs = [(OURS, name) for name in PAPERS]
     pairs += [("gandiva", name) for name in PAPERS if name != "gandiva"]
     found = [measured.factor("score", of=("w2", one), over=("w2", than)) for one, than in pairs]
-    return Claim(
-        "W2: ours places best, Gandiva next",
-        Told("best"),
-        beside(told(literal.mean, ".3f"), literal.runs, same.count(("w2", OURS))),
-        told(score[OURS], ".3f"),
+    return Answer(
+        quantity(score[OURS], ".3f"),
         all_of(at_least(item, 1.0) for item in found),
-        "Ours against each of the others, and Gandiva against the other three. Of the others: "
-        + ", ".join(f"{name} {told(score[name], '.3f').text}" for name in ranked)
-        + ".",
+        with_seeds(quantity(literal.mean, ".3f"), literal.runs, same.count(("w2", OURS))),
+        details(*((name, quantity(score[name], ".3f")) for name in ranked)),
     )
 
 
+CLAIMS: tuple[Claim[MatrixNumbers], ...] = (
+    Claim("w1-near-1", "W1: scores near 1 under every policy", Quantity("~1"), _near_one, "W1"),
+    Claim("w2-best", "W2: ours places best, Gandiva next", Quantity("best"), _best, "W2"),
+)
+
+
 def _cdf(results: Results, same: MatrixNumbers, workload: str) -> Drawing:
+    runs = {
+        name: records_of(results, matrix(results), same, (workload, policy))
+        for policy, name in labels({workload: same}).items()
+    }
     return plot_placement(
         {
-            name: score_shares(
-                pair for run in records_of(results, same, (workload, policy)) for pair in run.scores
-            )
-            for policy, name in labels({workload: same}).items()
+            name: score_shares(pair for run in each for pair in run.scores)
+            for name, each in runs.items()
         }
     )
 
 
 def study(results: Results) -> Findings:
     """Compare placement scores."""
-    measured = matrix(results).measure(results, MEASURES)
-    same = {workload: same_seeds(measured, workload, policies(results)) for workload in WORKLOADS}
+    measured = matrix(results).measure(results, METRICS)
+    figures = (
+        Figure(
+            f"placement_{workload}",
+            f"{workload.upper()}: share of GPU time at or below each placement score (1 / S), "
+            f"{seeds_text(measured, {workload: each})}.",
+            partial(_cdf, results, each, workload),
+        )
+        for workload, each in by_group(measured, WORKLOADS, policies(results)).items()
+        if labels({workload: each})
+    )
+    title = "Placement, means over seeds"
     return Findings(
-        claims=(_near_one(measured), _best(measured)),
-        tables=measured.tables(
-            "scores", "Placement, means over seeds", ("workload", "policy"), COLUMNS
-        ),
-        figures=tuple(
-            Figure(
-                f"placement_{workload}",
-                f"{workload.upper()}: share of GPU time at or below each placement score (1 / S), "
-                f"{seeds_text(measured, {workload: each})}.",
-                partial(_cdf, results, each, workload),
-            )
-            for workload, each in same.items()
-            if labels({workload: each})
-        ),
+        check(CLAIMS, measured),
+        measured.tables("scores", title, ("workload", "policy"), METRICS),
+        tuple(figures),
     )
 
 
@@ -131,4 +117,5 @@ EXPERIMENT = Experiment(
     "On W1 scores are about 1 under every policy; on W2 Themis places best and Gandiva next.",
     study,
     plan,
+    module=__name__,
 )

@@ -1,35 +1,31 @@
 """E6: what scheduling costs: bids, auctions, changes of containers, checkpoints."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
 
+from themis.evaluation.claims import NO_VALUE, Answer, Claim, Quantity, Verdict, check, quantity
 from themis.evaluation.comparisons import FEWEST
 from themis.evaluation.experiment import (
     LITERAL,
-    NOTHING,
     OURS,
-    Claim,
-    Column,
     Experiment,
     Figure,
     Findings,
-    NumberTable,
     Results,
     Row,
-    Told,
-    Verdict,
-    alike,
-    told,
+    number_table,
 )
+from themis.evaluation.figures.charts import Bars, plot_bars
 from themis.evaluation.macro_benchmark import WORKLOADS, matrix
-from themis.evaluation.report.charts import Bars, plot_bars
-from themis.evaluation.report.provenance import seed_text
+from themis.evaluation.provenance import seed_text
 from themis.sim.compare import estimate
 from themis.sim.config import RunConfig
 from themis.sim.figures.plot_style import Drawing
 from themis.sim.metrics import quantile
-from themis.sim.modelled_jobs import JobCosts as Modelled
-from themis.sim.runs.run_timing import Span, Timing
+from themis.sim.modelled_jobs import JobCosts
+from themis.sim.runs.run_timing import Timing
 
 POLICIES = (OURS, LITERAL)
 MILLI = 1000.0
@@ -37,222 +33,198 @@ PAPER = {"bid": (29.0, 334.0), "auction": (354.0, 1398.0)}
 """Milliseconds: median and 95th percentile."""
 OVERHEAD = (0.2, 2.0)
 """Per cent of an app's duration."""
+PARTS = {"median": "median", "95th percentile": "p95"}
+"""Attributes of a `Span`, by their names in the figure."""
+
+Costs = Mapping[str, Sequence[tuple[Timing, float]]]
+"""By policy: what each run cost, and the sum of its apps' durations in seconds."""
 
 
 def plan(results: Results) -> Iterable[RunConfig]:
     """Those of E1 that hold auctions."""
+    return [config for policy in POLICIES for config in _runs(results, policy)]
+
+
+def _runs(results: Results, policy: str) -> list[RunConfig]:
     cells = matrix(results)
-    return [
-        config for work in WORKLOADS for name in POLICIES for config in cells.runs((work, name))
-    ]
+    return [config for work in WORKLOADS for config in cells.runs((work, policy))]
 
 
-def timings(results: Results, policy: str) -> list[Timing]:
-    """What the runs of a policy cost, where that was kept."""
-    cells = matrix(results)
-    found = [
-        results.store.timing(config) for work in WORKLOADS for config in cells.runs((work, policy))
-    ]
-    return [timing for timing in found if timing is not None]
+def _costs(results: Results) -> Costs:
+    """What the runs cost, where that was kept."""
+    costs: dict[str, list[tuple[Timing, float]]] = {}
+    for policy in POLICIES:
+        costs[policy] = []
+        for config in _runs(results, policy):
+            timing = results.store.timing(config)
+            if timing is not None:
+                record = results.find(config)
+                durations = () if record is None else (app.completion for app in record.apps)
+                costs[policy].append((timing, math.fsum(durations)))
+    return costs
 
 
-def typical(costs: Iterable[Timing], what: str, part: Callable[[Span], float]) -> float:
-    """The median over runs, in milliseconds."""
-    values = [MILLI * part(timing.spans[what]) for timing in costs if what in timing.spans]
-    return quantile(values, 0.5)
+def typical(costs: Iterable[tuple[Timing, float]], step: str, part: str) -> float:
+    """The median over runs of a part of a step's times, in milliseconds."""
+    pick = attrgetter(part)
+    spans = (timing.spans for timing, _ in costs)
+    return quantile([MILLI * pick(each[step]) for each in spans if step in each], 0.5)
 
 
-def _pair(median: float, high: float) -> Told:
-    return Told(f"{_ms(median)} ({_ms(high)}) ms", median) if math.isfinite(median) else NOTHING
+def _pair(median: float, high: float) -> Quantity:
+    if not math.isfinite(median):
+        return NO_VALUE
+    return Quantity(f"{_ms(median)} ({_ms(high)}) ms", median)
 
 
 def _ms(value: float) -> str:
     return f"{value:.2g}" if value < 10 else f"{value:.0f}"
 
 
-def _time(costs: dict[str, list[Timing]], what: str, why: str) -> Claim:
-    median, high = PAPER[what]
-
-    def found(policy: str) -> tuple[float, float]:
-        return (
-            typical(costs[policy], what, lambda span: span.median),
-            typical(costs[policy], what, lambda span: span.p95),
-        )
-
-    ours = found(OURS)
-    verdict = Verdict.HOLDS if ours[0] <= median and ours[1] <= high else Verdict.FAILS
-    if not math.isfinite(ours[0]) or few(costs[OURS]):
-        verdict = Verdict.OPEN
-    return Claim(
-        f"Time of {'a bid' if what == 'bid' else 'an auction'}: median (95th percentile)",
-        _pair(median, high),
-        _pair(*found(LITERAL)),
-        _pair(*ours),
-        verdict,
-        why,
-    )
+def _enough(costs: Costs) -> bool:
+    """Whether these runs are of enough seeds for a verdict."""
+    return len({timing.config.seed for timing, _ in costs[OURS]}) >= FEWEST
 
 
-def few(costs: Iterable[Timing]) -> bool:
-    """Whether these runs are of too few seeds for a verdict."""
-    return len({timing.config.seed for timing in costs}) < FEWEST
+def _time(costs: Costs, step: str) -> Answer:
+    found = {
+        policy: (typical(each, step, "median"), typical(each, step, "p95"))
+        for policy, each in costs.items()
+    }
+    ours, (median, high) = found[OURS], PAPER[step]
+    verdict = Verdict.UNDECIDED
+    if math.isfinite(ours[0]) and _enough(costs):
+        verdict = Verdict.HOLDS if ours[0] <= median and ours[1] <= high else Verdict.FAILS
+    return Answer(_pair(*ours), verdict, _pair(*found[LITERAL]))
 
 
-def overheads(results: Results, policy: str) -> list[float]:
-    """For each run all its bids and auctions, in per cent of the sum of its apps' durations.
-
-    Each is counted once, however many apps take part in an auction: apps train meanwhile.
-    """
-    cells = matrix(results)
-    shares = []
-    for work in WORKLOADS:
-        for config in cells.runs((work, policy)):
-            timing = results.store.timing(config)
-            if timing is None:
-                continue
-            record = results.find(config)
-            if record is None:
-                continue
-            spans = timing.spans
-            total = sum(spans[what].total for what in ("bid", "auction") if what in spans)
-            lived = sum(app.completion for app in record.apps)
-            shares.append(100.0 * total / lived if lived else float("nan"))
-    return shares
+def _share(timing: Timing, durations: float) -> float:
+    """All bids and auctions of a run, each counted once, in per cent of its apps' durations."""
+    total = sum(timing.spans[step].total for step in PAPER if step in timing.spans)
+    return 100.0 * total / durations
 
 
-def _overhead(results: Results, costs: dict[str, list[Timing]]) -> Claim:
+def _overhead(costs: Costs) -> Answer:
     means = {}
-    for policy in POLICIES:
-        shares = overheads(results, policy)
-        means[policy] = estimate(shares).mean if shares else float("nan")
-    ours = means[OURS]
-    verdict = Verdict.OPEN
-    if math.isfinite(ours) and not few(costs[OURS]):
+    for policy, each in costs.items():
+        shares = [_share(timing, durations) for timing, durations in each if durations]
+        means[policy] = estimate(shares).mean if shares else math.nan
+    ours, verdict = means[OURS], Verdict.UNDECIDED
+    if math.isfinite(ours) and _enough(costs):
         verdict = Verdict.HOLDS if ours <= OVERHEAD[0] else Verdict.PARTLY
         verdict = Verdict.FAILS if ours > OVERHEAD[1] else verdict
-    return Claim(
-        "Bids and auctions, of the apps' duration",
-        Told("0.2 (2) %", OVERHEAD[0]),
-        _percent(means[LITERAL]),
-        _percent(ours),
-        verdict,
-        "All bids and auctions of a run, each counted once, over the sum of its apps' durations. "
-        "Rounds run ahead of "
-        "the beat, so apps train meanwhile; changes of hands are in E2's columns restart and "
-        "checkpoint.",
-    )
+    return Answer(_percent(ours), verdict, _percent(means[LITERAL]))
 
 
-def _percent(value: float) -> Told:
-    """With two digits that say something, however small it is."""
+def _percent(value: float) -> Quantity:
+    """With two significant digits, however small it is."""
     if not math.isfinite(value) or value <= 0.0:
-        return told(value, "g", " %")
-    return told(value, f".{max(1, 1 - math.floor(math.log10(value)))}f", " %")
+        return quantity(value, "g", " %")
+    return quantity(value, f".{max(1, 1 - math.floor(math.log10(value)))}f", " %")
 
 
-def _given(statement: str, paper: str, ours: str) -> Claim:
-    why = "Taken from the paper into the simulator; E17 measures what Themis itself takes."
-    return alike(statement, Told(paper), Told(ours), Verdict.GIVEN, why)
+def _assumed(_: Costs, text: str) -> Answer:
+    return Answer(Quantity(text), Verdict.BY_CONSTRUCTION, printed=None)
 
 
-def _bars(costs: dict[str, list[Timing]]) -> Drawing:
-    def heights(what: str, part: Callable[[Span], float]) -> list[float]:
-        return [typical(costs[policy], what, part) for policy in there]
+_MODEL = JobCosts()
+CLAIMS: tuple[Claim[Costs], ...] = (
+    Claim(
+        "bid",
+        "Time of a bid: median (95th percentile)",
+        _pair(*PAPER["bid"]),
+        partial(_time, step="bid"),
+        "Time of a bid",
+    ),
+    Claim(
+        "auction",
+        "Time of an auction: median (95th percentile)",
+        _pair(*PAPER["auction"]),
+        partial(_time, step="auction"),
+        "Time of an auction",
+    ),
+    Claim(
+        "overhead",
+        "Bids and auctions, of the apps' duration",
+        Quantity("0.2 (2) %", OVERHEAD[0]),
+        _overhead,
+        "Bids and auctions, of the apps' duration",
+    ),
+    Claim(
+        "containers",
+        "A change of containers: median (95th percentile)",
+        Quantity("35 (50) s"),
+        partial(_assumed, text=f"{_MODEL.restart_median:g} ({_MODEL.restart_p95:g}) s"),
+        "Containers and checkpoints",
+    ),
+    Claim(
+        "checkpoint",
+        "A checkpoint",
+        Quantity("5-10 s"),
+        partial(_assumed, text=f"{_MODEL.checkpoint_low:g}-{_MODEL.checkpoint_high:g} s"),
+        "Containers and checkpoints",
+    ),
+)
 
-    there = [policy for policy in POLICIES if costs[policy]]
 
-    shown = {
-        what: Bars(
-            there,
+def _bars(costs: Costs) -> Drawing:
+    shown = {policy: each for policy, each in costs.items() if each}
+    bars = {
+        step: Bars(
+            list(shown),
             {
-                "median": heights(what, lambda span: span.median),
-                "95th percentile": heights(what, lambda span: span.p95),
+                name: [typical(each, step, part) for each in shown.values()]
+                for name, part in PARTS.items()
             },
         )
-        for what in PAPER
+        for step in PAPER
     }
-    return plot_bars("", "milliseconds of processor time", shown)
+    return plot_bars("", "milliseconds of processor time", bars)
 
 
 def study(results: Results) -> Findings:
     """Read what the runs cost."""
-    costs = {policy: timings(results, policy) for policy in POLICIES}
-    rows: list[Row] = [
-        (policy, work, what, sum(span.count for span in spans),
-         *(quantile([MILLI * pick(span) for span in spans], 0.5) for pick in _PICKS))
-        for policy in POLICIES
-        for work in WORKLOADS
-        for what in PAPER
-        if (spans := [timing.spans[what] for timing in costs[policy]
-                      if timing.config.workload == work and what in timing.spans])
-    ]  # fmt: skip
-    model = Modelled()
+    costs = _costs(results)
+    rows: list[Row] = []
+    for policy, each in costs.items():
+        for work in WORKLOADS:
+            here = [one for one in each if one[0].config.workload == work]
+            for step in PAPER:
+                spans = [one.spans[step] for one, _ in here if step in one.spans]
+                if spans:
+                    times = (typical(here, step, part) for part in ("median", "p95", "longest"))
+                    rows.append((policy, work, step, sum(one.count for one in spans), *times))
+    columns = dict.fromkeys(("policy", "workload", "step", "count"), "")
+    columns |= dict.fromkeys(("median", "p95", "longest"), ".3g")
+    title = f"Milliseconds of processor time, medians over runs ({_seeds(results, costs)})"
     return Findings(
-        claims=(
-            _time(costs, "bid", "Processor time of one core; the paper's machine was another one."),
-            _time(
-                costs, "auction",
-                "With all that payments need: the best allocation without each winner as well.",
-            ),
-            _overhead(results, costs),
-            _given(
-                "A change of containers: median (95th percentile)", "35 (50) s",
-                f"{model.restart_median:g} ({model.restart_p95:g}) s",
-            ),
-            _given(
-                "A checkpoint", "5-10 s", f"{model.checkpoint_low:g}-{model.checkpoint_high:g} s"
-            ),
-        ),
-        tables=(
-            NumberTable(
-                "times",
-                f"Milliseconds of processor time, medians over runs ({_seeds(results, costs)})",
-                (Column("policy"), Column("workload"), Column("what"), Column("count"),
-                 Column("median", ".3g"), Column("p95", ".3g"), Column("longest", ".3g")),
-                tuple(rows),
-            ),
-        ),
-        figures=(
-            Figure("times", "Bids and auctions: medians over runs.", lambda: _bars(costs)),
-        ),
-        notes=(
-            ("Measured while the runs of E1 were made, on the machine that made them: unlike all "
-            "other numbers, these differ from machine to machine."),
-            *_missing(results, costs),
-        ),
-    )  # fmt: skip
+        check(CLAIMS, costs),
+        (number_table("times", title, columns, rows),),
+        (Figure("times", "Bids and auctions: medians over runs.", partial(_bars, costs)),),
+        tuple(_missing(results, costs)),
+    )
 
 
-def _missing(results: Results, costs: dict[str, list[Timing]]) -> list[str]:
-    """What there are no times of, and why."""
-    notes = []
-    for policy in POLICIES:
-        there = sum(results.has(one) for one in plan(results) if one.policy == policy)
-        if not there:
-            notes.append(f"{policy}: not run yet, so there are no times of it.")
-        elif there > len(costs[policy]):
-            lost = there - len(costs[policy])
-            notes.append(f"{policy}: {lost} of {there} runs came without their times.")
-    return notes
+def _missing(results: Results, costs: Costs) -> Iterable[str]:
+    """Which times are missing, and why."""
+    for policy, each in costs.items():
+        finished = sum(map(results.has, _runs(results, policy)))
+        if not finished:
+            yield f"{policy}: not run yet, so there are no times of it."
+        elif finished > len(each):
+            yield f"{policy}: {finished - len(each)} of {finished} runs came without their times."
 
 
-def _seeds(results: Results, costs: dict[str, list[Timing]]) -> str:
-    """Which seeds the times of each policy are of, of those asked for."""
+def _seeds(results: Results, costs: Costs) -> str:
+    """Of which seeds the times of each policy are, of those asked for."""
     asked = seed_text(matrix(results).seeds)
-    told = {
-        policy: seed_text(timing.config.seed for timing in each) or "none"
+    found = {
+        policy: seed_text(timing.config.seed for timing, _ in each) or "none"
         for policy, each in costs.items()
     }
-    if set(told.values()) == {asked}:
+    if set(found.values()) == {asked}:
         return f"seeds {asked}"
-    return "; ".join(f"{policy}: seeds {seeds} of {asked}" for policy, seeds in told.items())
-
-
-_PICKS: tuple[Callable[[Span], float], ...] = (
-    lambda span: span.median,
-    lambda span: span.p95,
-    lambda span: span.longest,
-)
+    return "; ".join(f"{policy}: seeds {seeds} of {asked}" for policy, seeds in found.items())
 
 
 EXPERIMENT = Experiment(
@@ -262,4 +234,5 @@ EXPERIMENT = Experiment(
     "checkpoint 5-10 s: 0.2 (2) % of an app's duration.",
     study,
     plan,
+    module=__name__,
 )

@@ -1,30 +1,25 @@
 """E9: one liar among eight identical apps, only one of which can have a machine to itself."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from themis.evaluation.comparisons import FEWEST, beside, best
+from themis.evaluation.claims import Answer, Claim, Quantity, Verdict, check, details, quantity
+from themis.evaluation.comparisons import FEWEST, best, with_seeds
 from themis.evaluation.experiment import (
     LITERAL,
-    NOTHING,
     OURS,
     REPORT_SEEDS,
-    Claim,
-    Column,
     Experiment,
     Figure,
     Findings,
-    NumberTable,
     Results,
     Row,
-    Told,
-    Verdict,
-    told,
+    number_table,
 )
-from themis.evaluation.report.charts import ChartLine, Sweep, plot_sweeps
-from themis.evaluation.report.provenance import seed_text
+from themis.evaluation.figures.charts import ChartLine, Sweep, plot_sweeps
+from themis.evaluation.provenance import seed_text
 from themis.evaluation.run_matrix import plain
 from themis.sim.compare import Estimate, estimate
 from themis.sim.config import RunConfig, allowed_keys
@@ -34,7 +29,7 @@ from themis.sim.workloads import TRUTH_APPS
 VALUES = (0, 10, 20, 34, 50, 75, 100)
 QUICK_VALUES = (0, 34, 100)
 TURN = 34
-"""Beyond so many per cent the paper's liar loses."""
+"""Beyond this many per cent the paper's liar loses."""
 LIAR = "truth-01"
 CLUSTER = "truth64"
 
@@ -44,9 +39,8 @@ NARROW = 0.005
 """Seeds are added until the half width of every interval of the gain is at most this."""
 GAIN = 0.01
 """The bar: no lie may gain more."""
-
 SHARP = 0.05
-"""A loss of less is not sharp."""
+"""A smaller loss is not sharp."""
 
 AUDIT_OFF: dict[str, object] = {"audit_tolerance": 0.0}
 """Options that switch the audit of claimed slowdowns off, where the policy has one."""
@@ -60,11 +54,11 @@ class LyingCase:
     f: float
     lie: str
     precise: bool = False
-    """Whether it is worth as many seeds as make the interval narrow."""
+    """Whether seeds are added until its intervals are narrow."""
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The case in a figure."""
         lie = "spread rows worse" if self.lie == "spread" else "dense rows better"
         return f"{self.policy}, f = {self.f:g}, {lie}"
 
@@ -76,9 +70,12 @@ OPEN = LyingCase(OURS, 0.0, "spread")
 PRINTED_OPEN = LyingCase(LITERAL, 0.0, "spread")
 CASES = (MAIN, DENSE, PRINTED, OPEN, PRINTED_OPEN)
 
+Gains = Mapping[LyingCase, Mapping[int, Estimate]]
+"""By case and by the per cent that the liar overstates."""
+
 
 def run_of(case: LyingCase, percent: int, seed: int) -> RunConfig:
-    """Everybody honest at 0 per cent, else one app that overstates by so much."""
+    """All apps honest at 0 per cent, else one app that overstates by this much."""
     options: dict[str, object] = {"f": case.f}
     known = allowed_keys(case.policy, "truth")
     options |= {key: value for key, value in AUDIT_OFF.items() if key in known}
@@ -93,7 +90,7 @@ def values(results: Results) -> tuple[int, ...]:
 
 
 def completion(results: Results, config: RunConfig) -> float | None:
-    """Seconds that the liar took, or would have taken; None if the run is not there."""
+    """How long the app took that lies in other runs, in seconds; None if the run is missing."""
     key = repr(config)
     if key not in results.memo:
         record = results.find(config)
@@ -117,7 +114,7 @@ def gain(results: Results, case: LyingCase, percent: int, seeds: Iterable[int]) 
 
 
 def seeds_of(results: Results, case: LyingCase) -> tuple[int, ...]:
-    """The seeds of a case: more of them until its intervals are narrow, where that is wanted."""
+    """The seeds of a case; a precise one gets more until its intervals are narrow."""
     scope = results.scope
     seeds = scope.seeds_of(REPORT_SEEDS, quick=2)
     if scope.seeds or scope.quick or not case.precise:
@@ -133,12 +130,8 @@ def seeds_of(results: Results, case: LyingCase) -> tuple[int, ...]:
 
 
 def _finished(results: Results, case: LyingCase, seeds: Iterable[int]) -> bool:
-    return all(
-        repr(config) in results.memo or results.has(config)
-        for seed in seeds
-        for percent in values(results)
-        for config in (run_of(case, percent, seed),)
-    )
+    configs = (run_of(case, percent, seed) for seed in seeds for percent in values(results))
+    return all(repr(config) in results.memo or results.has(config) for config in configs)
 
 
 def plan(results: Results) -> Iterable[RunConfig]:
@@ -152,18 +145,15 @@ def plan(results: Results) -> Iterable[RunConfig]:
     return list({repr(config): config for config in configs}.values())
 
 
-Gains = dict[LyingCase, dict[int, Estimate]]
-
-
-def _percent(found: Estimate) -> Told:
+def _percent(found: Estimate) -> Quantity:
     mean, half = 100 * found.mean, found.half
     if half is None:
-        return told(mean, "+.1f", " %")
-    return told(mean, "+.1f", " %", mean - 100 * half, mean + 100 * half, limit=0.0)
+        return quantity(mean, "+.1f", " %")
+    return quantity(mean, "+.1f", " %", mean - 100 * half, mean + 100 * half, limit=0.0)
 
 
-def _most(gains: Gains, case: LyingCase) -> Estimate:
-    """The lie that pays best."""
+def _best_lie(gains: Gains, case: LyingCase) -> Estimate:
+    """The gain of the lie that pays best."""
     at = best({x: item.mean for x, item in gains[case].items() if x}, max)
     return gains[case][max(gains[case]) if at is None else at]
 
@@ -172,55 +162,69 @@ def judge(found: Iterable[Estimate]) -> Verdict:
     """Whether no lie gains more than the bar allows."""
     seen = list(found)
     if any(item.half is None or item.runs < FEWEST for item in seen):
-        return Verdict.OPEN
+        return Verdict.UNDECIDED
     if any(item.mean - (item.half or 0.0) > GAIN for item in seen):
         return Verdict.FAILS
     if all(item.mean <= GAIN and (item.half or 0.0) <= NARROW for item in seen):
         return Verdict.HOLDS
-    return Verdict.OPEN
+    return Verdict.UNDECIDED
 
 
-def _no_gain(
-    gains: Gains, case: LyingCase, literal: LyingCase | None, statement: str, why: str
-) -> Claim:
-    ours = _most(gains, case)
-    printed = NOTHING
-    if literal:
-        most = _most(gains, literal)
-        printed = beside(_percent(most), most.runs, ours.runs)
-    return Claim(
-        statement,
-        Told("no gain"),
-        printed,
-        _percent(ours),
-        judge(item for x, item in gains[case].items() if x),
-        why,
-    )
+def _no_gain(gains: Gains, case: LyingCase, literal: LyingCase | None) -> Answer:
+    ours = _best_lie(gains, case)
+    verdict = judge(item for x, item in gains[case].items() if x)
+    if literal is None:
+        return Answer(_percent(ours), verdict)
+    most = _best_lie(gains, literal)
+    return Answer(_percent(ours), verdict, with_seeds(_percent(most), most.runs, ours.runs))
 
 
-def _loss(gains: Gains) -> Claim:
+def _loss(gains: Gains) -> Answer:
+    """The gain of the largest lie; all beyond the turn must surely lose, and sharply."""
     beyond = [item for x, item in gains[MAIN].items() if x > TURN]
     sure = all(item.half is not None and item.mean + item.half < 0 for item in beyond)
-    few = any(item.half is None or item.runs < FEWEST for item in beyond)
-    ours, literal = (gains[case][max(gains[case])] for case in (MAIN, PRINTED))
     sharp = all(item.mean <= -SHARP for item in beyond)
     verdict = Verdict.HOLDS if sure and sharp else Verdict.PARTLY if sure else Verdict.FAILS
+    if any(item.half is None or item.runs < FEWEST for item in beyond):
+        verdict = Verdict.UNDECIDED
+    ours, literal = (gains[case][max(gains[case])] for case in (MAIN, PRINTED))
     smallest = min(x for x in gains[MAIN] if x)
-    return Claim(
-        f"Lies beyond {TURN} % lose",
-        Told("a sharp loss"),
-        beside(_percent(literal), literal.runs, ours.runs),
+    return Answer(
         _percent(ours),
-        Verdict.OPEN if few else verdict,
-        f"Shown is the gain of the largest lie; judged are all beyond: they must surely lose, and "
-        f"{SHARP:.0%} at least for the loss to be sharp. The smallest lie, {smallest} %, brings "
-        f"{_percent(gains[MAIN][smallest]).text}. Whoever overstates what being spread costs bids "
-        "less for what it will get anyway.",
+        verdict,
+        with_seeds(_percent(literal), literal.runs, ours.runs),
+        details((f"gain of the smallest lie, {smallest} %", _percent(gains[MAIN][smallest]))),
     )
+
+
+NO_GAIN = Quantity("no gain")
+CLAIMS: tuple[Claim[Gains], ...] = (
+    Claim(
+        "spread",
+        "f = 0.8: overstating S of spread rows",
+        NO_GAIN,
+        partial(_no_gain, case=MAIN, literal=PRINTED),
+        "f = 0.8",
+    ),
+    Claim(
+        "dense",
+        "f = 0.8: understating S of dense rows",
+        NO_GAIN,
+        partial(_no_gain, case=DENSE, literal=None),
+        "f = 0.8",
+    ),
+    Claim("loss", f"Lies beyond {TURN} % lose", Quantity("a sharp loss"), _loss, "Large lies"),
+    Claim(
+        "all-bid",
+        "f = 0: overstating S of spread rows",
+        NO_GAIN,
+        partial(_no_gain, case=OPEN, literal=PRINTED_OPEN),
+        "f = 0",
+    ),
+)
 
 
 def _figure(gains: Gains, shown: tuple[LyingCase, ...]) -> Drawing:
-    xs = list(gains[MAIN])
     lines = [
         ChartLine(
             case.name,
@@ -232,65 +236,48 @@ def _figure(gains: Gains, shown: tuple[LyingCase, ...]) -> Drawing:
         for case in shown
     ]
     sweep = Sweep("gain of the liar, %", lines, {"paper's turn": float(TURN)}, from_zero=False)
-    return plot_sweeps("overstated by, %", xs, [sweep])
-
-
-def _seeds_text(there: Iterable[int], asked: Iterable[int]) -> str:
-    found, wanted = seed_text(there) or "none", seed_text(asked)
-    return found if found == wanted else f"{found} of {wanted}"
+    return plot_sweeps("overstated by, %", list(gains[MAIN]), [sweep])
 
 
 def study(results: Results) -> Findings:
-    """What the liar gains."""
-    gains: Gains = {}
-    rows: list[Row] = []
-    each: list[Row] = []
+    """The gain of the liar."""
+    gains: dict[LyingCase, dict[int, Estimate]] = {}
+    means: list[Row] = []
+    runs: list[Row] = []
     for case in CASES:
         seeds = seeds_of(results, case)
         gains[case] = {x: gain(results, case, x, seeds) for x in values(results)}
         for x, item in gains[case].items():
-            runs = {seed: completion(results, run_of(case, x, seed)) for seed in seeds}
-            there = {seed: seconds for seed, seconds in runs.items() if seconds is not None}
-            named = _seeds_text(there, seeds)
-            rows.append((case.policy, case.f, case.lie, x, item.mean, item.half, named))
-            each += [(case.policy, case.f, case.lie, x, *pair) for pair in there.items()]
-    head = (Column("policy"), Column("f", "g"), Column("lie"), Column("overstated %"))
-    one_of_two = "With f = 0.8 two of eight apps are invited, so most places are dealt, not won."
+            row = (case.policy, case.f, case.lie, x)
+            each = {seed: completion(results, run_of(case, x, seed)) for seed in seeds}
+            finished = {seed: seconds for seed, seconds in each.items() if seconds is not None}
+            have, asked = seed_text(finished) or "none", seed_text(seeds)
+            named = have if have == asked else f"{have} of {asked}"
+            means.append((*row, item.mean, item.half, named))
+            runs += [(*row, *pair) for pair in finished.items()]
+    head = {"policy": "", "f": "g", "lie": "", "overstated %": ""}
+    title = "Gain of the liar: honest over lying completion time, minus 1"
+    columns = {**head, "gain": "+.2%", "half width": ".2%", "seeds": ""}
+    figures = (
+        Figure(
+            "gain",
+            "Gain of the liar at f = 0.8, mean over seeds with 95 % interval.",
+            partial(_figure, gains, (MAIN, DENSE, PRINTED)),
+        ),
+        Figure(
+            "gain_all_bid",
+            "The same at f = 0, where all apps bid.",
+            partial(_figure, gains, (OPEN, PRINTED_OPEN)),
+        ),
+    )
     return Findings(
-        claims=(
-            _no_gain(gains, MAIN, PRINTED, "f = 0.8: overstating S of spread rows", one_of_two),
-            _no_gain(gains, DENSE, None, "f = 0.8: understating S of dense rows", one_of_two),
-            _loss(gains),
-            _no_gain(
-                gains, OPEN, PRINTED_OPEN, "f = 0: overstating S of spread rows",
-                "All eight bid for the one good machine, once for each lease. The mechanism is "
-                "truthful for one auction of divisible goods; GPUs are whole and auctions repeat.",
-            ),
+        check(CLAIMS, gains),
+        (
+            number_table("gains", title, columns, means),
+            number_table("runs", "Every run", (*head, "seed", "completion_s"), runs, shown=False),
         ),
-        tables=(
-            NumberTable(
-                "gains", "Gain of the liar: honest over lying completion time, minus 1",
-                (*head, Column("gain", "+.2%"), Column("half width", ".2%"), Column("seeds")),
-                tuple(rows),
-            ),
-            NumberTable(
-                "runs", "Every run",
-                (*head, Column("seed"), Column("completion_s")), tuple(each), shown=False,
-            ),
-        ),
-        figures=(
-            Figure("gain", "Gain of the liar at f = 0.8, mean over seeds with 95 % interval.",
-                   partial(_figure, gains, (MAIN, DENSE, PRINTED))),
-            Figure("gain_all_bid", "The same at f = 0, where everybody bids.",
-                   partial(_figure, gains, (OPEN, PRINTED_OPEN))),
-        ),
-        notes=(
-            (f"{TRUTH_APPS} identical apps of one job (VGG16, 8 GPUs) on {CLUSTER}; shown in the "
-            "claims is the lie that pays best. The audit of claimed slowdowns is off here. "
-            f"Seeds are added, up to {MOST_SEEDS}, until half widths are at most "
-            f"{100 * NARROW:g} % (f = 0.8, themis)."),
-        ),
-    )  # fmt: skip
+        figures,
+    )
 
 
 EXPERIMENT = Experiment(
@@ -302,4 +289,5 @@ EXPERIMENT = Experiment(
     plan,
     literal=lambda _: REPORT_SEEDS,  # a run takes a second
     grows="up to ten times as many in all",
+    module=__name__,
 )

@@ -1,6 +1,6 @@
 """How long a job takes to change hands, with real processes on this machine.
 
-    measure_handing_over(20)        # Handed(startups=(0.31, ...), checkpoints=(0.05, ...))
+    measure_handovers(20)        # HandoverTimes(startups=(0.31, ...), checkpoints=(0.05, ...))
 
 A node's engine starts a small program under a lease, waits for the first iteration that it reports,
 asks it to save and go, and waits until nothing of it is alive; again and again, as an app that
@@ -37,7 +37,7 @@ _PATIENCE = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
+class HandoverTimes:
     """Seconds of each change of hands."""
 
     startups: tuple[float, ...]
@@ -48,7 +48,7 @@ class Handed:
     """How processes are held here."""
 
 
-def measure_handing_over(times: int) -> Handed:
+def measure_handovers(times: int) -> HandoverTimes:
     """Let a job change hands so often.
 
     Raises:
@@ -60,7 +60,7 @@ def measure_handing_over(times: int) -> Handed:
         return asyncio.run(_measure(Path(place) / "state", times))
 
 
-async def _measure(state: Path, times: int) -> Handed:
+async def _measure(state: Path, times: int) -> HandoverTimes:
     machine = PretendGpus("m0", slots=(1,))
     engine = await LocalEngine.open(state, machine, Owners.trusting())
     try:
@@ -70,7 +70,7 @@ async def _measure(state: Path, times: int) -> Handed:
     finally:
         await engine.close()
     startups, checkpoints = zip(*pairs, strict=True)
-    return Handed(startups, checkpoints, control)
+    return HandoverTimes(startups, checkpoints, control)
 
 
 async def _change(engine: Engine, token: int) -> tuple[float, float]:

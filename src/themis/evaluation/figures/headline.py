@@ -1,10 +1,10 @@
-"""The figure for a first page: the app that fares worst, under every policy and in every scenario.
+"""The headline figure: the app that fares worst, under every policy and in every scenario.
 
 front(measured, GENERATED, policies)        # of E15's numbers
 plot_headline({"W1": {"themis": factor, ...}, ...}, {"W1": 1.08}, ours="themis", label="...")
 
-One row for each policy, one panel for each scenario. Ours is told apart by place, weight and shape,
-not by colour alone; the numbers stand beside the marks.
+One row for each policy, one panel for each scenario. Ours differs by place, weight and shape, not
+by colour alone; the numbers stand beside the marks.
 """
 
 import math
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from themis.evaluation.comparisons import FEWEST, Factor
 from themis.evaluation.experiment import OURS
-from themis.evaluation.macro_benchmark import labels, same_seeds, seeds_text
-from themis.evaluation.report.charts import plain_ticks
-from themis.evaluation.report.provenance import seed_text
+from themis.evaluation.figures.charts import plain_ticks
+from themis.evaluation.figures.measured import by_group, labels, seeds_text
+from themis.evaluation.provenance import seed_text
 from themis.evaluation.run_matrix import MatrixNumbers
 from themis.evaluation.scenarios import Scenario
 from themis.sim.figures.plot_style import COLOURS, Drawing, panels
@@ -30,15 +30,15 @@ WIDTH = 8.33
 WORST = "max_rho_ref"
 BLUE, GREY, ORANGE = COLOURS[0], "#555555", COLOURS[1]
 FAR = 6.0
-"""What is beyond is told by its number: where nearly all are near 1, that is where to look."""
+"""A mark beyond is shown as a number, so that the axis resolves the others, which are near 1."""
 _SMALL = 7.5
 
 Points = Mapping[str, Factor]
 
 
 def front(measured: MatrixNumbers, shown: Sequence[Scenario], names: Sequence[str]) -> Drawing:
-    """Each scenario on the seeds that all of its policies have, see `same_seeds`."""
-    same = {one.name: same_seeds(measured, one.name, names) for one in shown}
+    """Each scenario on the seeds that all of its policies have."""
+    same = by_group(measured, [one.name for one in shown], names)
     called = labels(same)
     differ = len({each.seeds for each in same.values()}) > 1
     marks, floors = {}, {}
@@ -46,9 +46,7 @@ def front(measured: MatrixNumbers, shown: Sequence[Scenario], names: Sequence[st
         each = same[one.name]
         title = f"{_title(one)}\nseeds {seed_text(each.seeds)}" if differ else _title(one)
         marks[title] = {
-            called[name]: each.typical(WORST, (one.name, name))
-            for name in called
-            if (one.name, name) in each.by_cell
+            label: each.typical(WORST, (one.name, name)) for name, label in called.items()
         }
         floors[title] = each.typical("placed_floor", (one.name, OURS)).mean
     given = seed_text(measured.seeds)

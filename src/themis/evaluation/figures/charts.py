@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 TICKS = (1, 10, 100, 1000, 10000, 0.1, 2, 5, 20, 50, 200, 500, 2000, 5000, 0.2, 0.5, 1.5, 3, 0.7)
 """The roundest first: where there is no room for all of them, these stay."""
 FAR, GAP = 20.0, 3.0
-"""Times the median, and times the next smaller one: what is beyond both is told by its number, or
-the others could not be told apart."""
+"""Times the median, and times the next smaller mean: a mark beyond both is shown as a number, so
+that the axis resolves the others."""
 _FAINT = "#B4B4B4"
 _BESIDE = 7.5
 """Inches, of a figure with its legend beside it."""
@@ -86,7 +86,7 @@ def _dots(axes: "Axes", dots: Sequence[tuple[float, float]]) -> None:
 
 
 def plot_behind(drawing: Drawing, curves: Sequence[Curve]) -> None:
-    """More distributions behind those of a figure, not told apart: thin, grey, one name for all."""
+    """More distributions behind those of a figure: thin, grey, with one label for all."""
     if not curves:
         return
     (axes,) = drawing.figure.axes
@@ -104,7 +104,7 @@ def plot_behind(drawing: Drawing, curves: Sequence[Curve]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Something that changes at once and stays: times in seconds, and the value from each on."""
+    """A step function: times in seconds, and the value from each time on."""
 
     times: Sequence[float]
     values: Sequence[float]
@@ -134,7 +134,7 @@ def plot_demand(demands: Mapping[str, Steps]) -> Drawing:
 
 
 def _peaks(steps: Steps, bins: int = 800) -> tuple[list[float], list[float]]:
-    """The largest value within each short stretch of time: all that an eye can see."""
+    """The largest value within each short stretch of time; finer detail would be invisible."""
     width = steps.end / bins
     heights: list[float] = []
     place = 0
@@ -158,7 +158,7 @@ class Bars:
 
 
 def plot_bars(key: str, label: str, shown: Mapping[str, Bars]) -> Drawing:
-    """Bars side by side, told apart by colour and by hatching."""
+    """Bars side by side, with a colour and a hatching each."""
     drawing = Drawing()
     with panels(drawing, 4.0 * len(shown) + 0.3, 3.2, columns=len(shown)) as axes:
         for part, (title, bars) in zip(axes, shown.items(), strict=True):
@@ -201,7 +201,7 @@ class Sweep:
     title: str
     lines: Sequence[ChartLine]
     marks: Mapping[str, float] = field(default_factory=dict)
-    """Values of the key that deserve a word, as the one that the paper chose."""
+    """Values of the key to mark, such as the one that the paper chose."""
     from_zero: bool = True
     log: bool = False
 
@@ -249,7 +249,7 @@ def plot_sweeps(key: str, values: Sequence[float | int | str], shown: Sequence[S
 
 
 def _reach(point: Estimate | Factor) -> tuple[float, float]:
-    """How far an interval goes down and up; of a few seeds it says nothing, and would hide more."""
+    """The extent of an interval down and up; none for a few seeds, whose interval says nothing."""
     if isinstance(point, Estimate):
         half = point.half or 0.0
         return (half, half) if point.runs >= FEWEST else (0.0, 0.0)
@@ -259,7 +259,7 @@ def _reach(point: Estimate | Factor) -> tuple[float, float]:
 
 
 def _ticks(values: Sequence[float | int | str], lines: Sequence[ChartLine]) -> list[str]:
-    """The values of a key, saying of which of them there is nothing yet."""
+    """The values of a key; a value without runs is marked."""
     there = [
         any(math.isfinite(line.points[place].mean) for line in lines)
         for place in range(len(values))
@@ -271,7 +271,7 @@ def _ticks(values: Sequence[float | int | str], lines: Sequence[ChartLine]) -> l
 
 
 def plain_ticks(axis: "Axis", limits: tuple[float, float], apart: float = 0.06) -> None:
-    """Numbers that people read on a logarithmic axis, `apart` by this share of its length."""
+    """Round numbers on a logarithmic axis, `apart` by at least this share of its length."""
     low, high = limits
     least = apart * math.log(high / low)
     ticks: list[float] = []
@@ -286,9 +286,9 @@ def plain_ticks(axis: "Axis", limits: tuple[float, float], apart: float = 0.06) 
 def plot_ranges(
     title: str, label: str, marks: Mapping[str, Mapping[str, Factor]], *, log: bool = False
 ) -> Drawing:
-    """Means with intervals: a row for each name, in it a mark for each kind; one is marked.
+    """Means with intervals: a row for each name, with a mark for each kind, and a line at one.
 
-    On a logarithmic axis what is far beyond the others is a number at the edge.
+    On a logarithmic axis a mark far beyond the others is a number at the edge.
     """
     found = {
         kind: {name: point for name, point in points.items() if math.isfinite(point.mean)}
