@@ -64,7 +64,7 @@ from tests.support.load_clients import AgentPlan
 from themis.core.arbiter import Settings
 from themis.core.arbiter.records import RoundRecord
 from themis.core.model import AppSpec
-from themis.protocol.agent_messages import EndSaid
+from themis.protocol.agent_messages import EndApp
 
 DAY = 86400.0
 LOST = {
@@ -125,7 +125,7 @@ async def _changes(folder: Path, count: int) -> dict[str, float]:
                 heard.append(app.heard - ended)
                 waiting.remove(app)
                 ended = time.time()
-                app.link.say(EndSaid())
+                app.link.say(EndApp())
                 await app.task
         finally:
             for app in waiting:

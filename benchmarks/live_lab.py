@@ -30,7 +30,7 @@ from themis.core.arbiter.commands import RecordRound, Refuse
 from themis.core.arbiter.events import AppArrived, MachineJoined
 from themis.core.arbiter.records import RoundRecord
 from themis.core.model import AppSpec, Machine
-from themis.protocol.agent_messages import AgentStart, LeaseNews, RunSaid
+from themis.protocol.agent_messages import AgentStart, LeaseNews, RunRequest
 from themis.protocol.node_messages import Program
 from themis.recording.tags import TAG, TAG_OF
 from themis.rpc.client import AgentClient, Connection, Credentials
@@ -351,7 +351,7 @@ class Agent:
             for lease in leases[: len(self._free)]:
                 job = self._free.pop(0)
                 program = Program(("sh", "-c", self._line, str(self._marks[job])))
-                self.link.say(RunSaid(job, (lease.gpu,), program, f"run-{lease.token}"))
+                self.link.say(RunRequest(job, (lease.gpu,), program, f"run-{lease.token}"))
 
     def hear(self, item: object) -> None:
         """News of any kind; for others to do something with."""

@@ -12,20 +12,19 @@ from themis.core.model import AppId, GpuId, JobId, Lease, LeaseSource, OwnerId
 from themis.core.model.presets import preset
 from themis.core.tuners import Stepwise, Trial
 from themis.protocol.agent_messages import (
+    AgentRequest,
     AgentStart,
     Curve,
-    EndSaid,
+    EndApp,
     LeaseNews,
-    PhaseSaid,
+    PhaseStart,
     PointsNews,
     Reached,
-    ReachedSaid,
     RunNews,
-    RunSaid,
-    Said,
-    StopSaid,
-    TargetsSaid,
-    TrialSaid,
+    RunRequest,
+    StopRequest,
+    TargetChange,
+    TrialParams,
 )
 from themis.protocol.node_messages import Point, RunState
 
@@ -80,7 +79,7 @@ class Service:
         self.trained = 0
         self.sessions = 0
         self.numbers = 0
-        self.end: EndSaid | None = None
+        self.end: EndApp | None = None
         self.leases = tuple(
             Lease(GpuId(gpu), AppId("sweep"), 100 + gpu, 0.0, 1e6, LeaseSource.AUCTION)
             for gpu in range(3)
@@ -106,35 +105,35 @@ class Service:
             tuple(self.runs.values()),
             self.phase,
             tuple((job, self.done.get(job, 0.0)) for job in self.targets),
-            tuple(TrialSaid(job, text) for job, text in self.params.items()),
+            tuple(TrialParams(job, text) for job, text in self.params.items()),
             tuple(self.reached),
             tuple(Curve(job, tuple(points)) for job, points in self.curves.items()),
             tuple(self.targets.items()),
         )
 
-    def take(self, said: Iterable[Said]) -> None:
+    def take(self, said: Iterable[AgentRequest]) -> None:
         for each in said:
             match each:
-                case RunSaid():
+                case RunRequest():
                     self.numbers += 1
                     self.limits[each.job] = each.limit
                     self.runs[each.job] = RunNews(
                         self.numbers, each.job, each.gpus, each.key, RunState.RUNNING
                     )
-                case StopSaid():
+                case StopRequest():
                     for job, run in list(self.runs.items()):
                         if each.key == run.key or each.run == run.run:
                             del self.runs[job]
-                case ReachedSaid():
-                    self.reached.append(each.reached)
-                case TrialSaid():
+                case Reached():
+                    self.reached.append(each)
+                case TrialParams():
                     assert each.job not in self.params, "chosen once"
                     self.params[each.job] = each.params
-                case PhaseSaid():
+                case PhaseStart():
                     self.phase, self.targets = each.phase, dict(each.targets)
-                case TargetsSaid():
+                case TargetChange():
                     self.targets |= dict(each.targets)
-                case EndSaid():
+                case EndApp():
                     self.end = each
                 case _:
                     pass

@@ -7,9 +7,9 @@ from themis.agent_host.session_client import SessionClient
 from themis.core.model import AppId, JobId
 from themis.protocol.agent_messages import (
     AgentReport,
+    AppEndNews,
     News,
     NewsItem,
-    OverNews,
     PointsNews,
     RunNews,
 )
@@ -33,10 +33,10 @@ class Telling:
 
 def test_points_come_once_and_are_forgotten_with_their_run() -> None:
     async def work() -> None:
-        told = (POINTS, POINTS, ENDED, OverNews("finished"))
+        told = (POINTS, POINTS, ENDED, AppEndNews("finished"))
         link = SessionClient(Telling(*told), AppId("sweep"), random.Random(1))
         heard = [item async for item in link.news()]
-        assert heard == [POINTS, ENDED, OverNews("finished")]
+        assert heard == [POINTS, ENDED, AppEndNews("finished")]
         assert not link._points, "what was heard of a run is kept after its end"
 
     asyncio.run(work())

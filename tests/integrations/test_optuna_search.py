@@ -7,7 +7,7 @@ from themis.apps.app_file import Goal
 from themis.apps.search_space import Choice, Range, Space
 from themis.core.model import AppId, AppSpec, JobId, JobSpec, OwnerId, Phase
 from themis.core.model.presets import preset
-from themis.protocol.agent_messages import AgentStart, PhaseSaid, Reached, ReachedSaid, TrialSaid
+from themis.protocol.agent_messages import AgentStart, PhaseStart, Reached, TrialParams
 
 optuna = pytest.importorskip("optuna", reason="the package optuna is not installed")
 
@@ -21,7 +21,7 @@ SPACE: Space = {
 }
 
 
-def standing(trials: list[TrialSaid], reached: list[Reached]) -> AgentStart:
+def standing(trials: list[TrialParams], reached: list[Reached]) -> AgentStart:
     jobs = (JobSpec(JobId("0"), 1.0),)
     spec = AppSpec(AppId("a"), OwnerId("ann"), jobs, (Phase(1, 1),))
     return AgentStart(spec, preset("demo16"), (), (), 0, (), tuple(trials), tuple(reached))
@@ -49,7 +49,7 @@ def test_it_learns_from_what_was_reached(goal: Goal) -> None:
         job = JobId(str(number))
         x = float(search.choose(job)["x"])
         seen.append(abs(x - 2.0))
-        search.learn([ReachedSaid(Reached(job, 1.0, sign * (x - 2.0) ** 2))])
+        search.learn([Reached(job, 1.0, sign * (x - 2.0) ** 2)])
     assert sum(seen[-20:]) < 0.7 * sum(seen[:20])
 
 
@@ -59,10 +59,10 @@ def test_it_is_where_it_was_after_a_restart() -> None:
     for number in range(15):
         job = JobId(str(number))
         params = first.choose(job)
-        trials.append(TrialSaid(job, json.dumps(dict(params))))
+        trials.append(TrialParams(job, json.dumps(dict(params))))
         if number < 12:
             reached.append(Reached(job, 1.0, float(number)))
-            first.learn([ReachedSaid(reached[-1])])
+            first.learn([reached[-1]])
     again = OptunaSearch(SPACE, Goal.MINIMIZE, 1, seed=5)
     again.replay(standing(trials, reached))
     values = [trial.value for trial in again._study.trials]
@@ -78,7 +78,7 @@ class Sweep:
     def __init__(self, phases: int, begins: int = -1) -> None:
         self.phases, self.begins = phases, begins
         self.search = self.begun()
-        self.trials: list[TrialSaid] = []
+        self.trials: list[TrialParams] = []
         self.reached: list[Reached] = []
         self.steps = 0
 
@@ -95,13 +95,13 @@ class Sweep:
 
     def choose(self, number: int) -> None:
         job = JobId(str(number))
-        self.trials.append(TrialSaid(job, json.dumps(dict(self.search.choose(job)))))
+        self.trials.append(TrialParams(job, json.dumps(dict(self.search.choose(job)))))
 
     def reach(self, number: int, iterations: float, failed: str = "") -> None:
         params = json.loads(self.trials[number].params)
         metric = None if failed else float(params["x"]) ** 2 + float(params["depth"])
         self.reached.append(Reached(JobId(str(number)), iterations, metric, failed))
-        self.search.learn([ReachedSaid(self.reached[-1])])
+        self.search.learn([self.reached[-1]])
 
     def known(self) -> list[tuple[object, ...]]:
         return [
@@ -129,7 +129,7 @@ class Sweep:
                 self.step(phase, *going_on)
             going_on = going_on[: len(going_on) // 2]
             jobs = tuple((JobId(str(job)), 8.0) for job in going_on)
-            self.search.learn([PhaseSaid(phase + 1, jobs)])
+            self.search.learn([PhaseStart(phase + 1, jobs)])
             self.step(phase + 1, *going_on)
         return self
 
@@ -155,9 +155,9 @@ def test_trials_that_fail_or_do_not_go_on_are_told_as_such() -> None:
     search = OptunaSearch(SPACE, Goal.MINIMIZE, 2, seed=7)
     for number in range(4):
         search.choose(JobId(str(number)))
-    search.learn([ReachedSaid(Reached(JobId("0"), 0.0, None, "boom"))])
+    search.learn([Reached(JobId("0"), 0.0, None, "boom")])
     for number in (1, 2, 3):
-        search.learn([ReachedSaid(Reached(JobId(str(number)), 4.0, float(number)))])
-    search.learn([PhaseSaid(1, ((JobId("1"), 8.0),))])
+        search.learn([Reached(JobId(str(number)), 4.0, float(number))])
+    search.learn([PhaseStart(1, ((JobId("1"), 8.0),))])
     states = [trial.state.name for trial in search._study.trials]
     assert states == ["FAIL", "RUNNING", "PRUNED", "PRUNED"]

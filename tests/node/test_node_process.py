@@ -32,15 +32,15 @@ from themis.core.model import AppId, Bid, GpuId, JobId, Lease
 from themis.engines.supervisor import processes
 from themis.protocol.agent_messages import (
     AgentStart,
-    BidSaid,
-    EndSaid,
+    BidReply,
+    EndApp,
     LeaseNews,
     NewsItem,
     OfferNews,
     PointsNews,
     RunNews,
-    RunSaid,
-    StopSaid,
+    RunRequest,
+    StopRequest,
 )
 from themis.protocol.node_messages import Program, RunState
 from themis.recording.codec import dumps
@@ -245,7 +245,7 @@ class Agent:
         self.task = asyncio.create_task(self._listen())
 
     async def end(self) -> None:
-        self.link.say(EndSaid())
+        self.link.say(EndApp())
         assert self.task is not None
         await asyncio.wait_for(self.task, 30.0)
 
@@ -276,7 +276,7 @@ class Agent:
                 assert item.run not in {run.run for run in self.over}, "its end was told before"
                 told += [point.iteration for point in item.points]
             case OfferNews():
-                self.link.say(BidSaid(item.offer.round, Bid(self.app)))
+                self.link.say(BidReply(item.offer.round, Bid(self.app)))
             case _:
                 pass
 
@@ -287,7 +287,7 @@ class Agent:
             self.count += 1
             self.asked[job] = gpu
             key = f"{self.link._session}-{self.count}"
-            self.link.say(RunSaid(job, (gpu,), self.stage.program, key))
+            self.link.say(RunRequest(job, (gpu,), self.stage.program, key))
 
     async def renewed(self) -> None:
         """Wait for the next beat, until the node has passed it on to supervisors."""
@@ -395,7 +395,7 @@ def test_every_line_is_heard_once_whoever_restarts_and_checkpoints_are_on_shared
             (run,) = agent.runs
             before = len(agent.points[run])
             await until(lambda: len(agent.points[run]) > before + 20)
-            agent.link.say(StopSaid(run))
+            agent.link.say(StopRequest(run))
             await until(lambda: [ended.run for ended in agent.over] == [run])
             heard = agent.points[run]
             assert heard == [float(n) for n in range(1, len(heard) + 1)]

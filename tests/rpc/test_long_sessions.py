@@ -16,16 +16,16 @@ from themis.core.model.presets import preset
 from themis.protocol.agent_messages import (
     MOST_BODY,
     AgentReport,
+    AgentRequest,
     AgentStart,
-    EndSaid,
-    Hosted,
+    AppEndNews,
+    EndApp,
+    HostedApps,
     News,
-    OverNews,
     RunNews,
-    RunSaid,
-    Said,
+    RunRequest,
     SubmittedApp,
-    TrialSaid,
+    TrialParams,
 )
 from themis.protocol.node_messages import Program, RunState
 from themis.rpc.methods import NODE_BYTES
@@ -40,29 +40,29 @@ class Taking:
     """A service that takes what it is sent, if a real one would."""
 
     def __init__(self) -> None:
-        self.said: list[Said] = []
+        self.said: list[AgentRequest] = []
 
     async def exchange(self, report: AgentReport) -> News:
         taken = from_bytes(AgentReport, to_bytes(report), Bounds())
-        self.said.extend(taken.said)
-        over = any(isinstance(each, EndSaid) for each in taken.said)
-        items = (OverNews("finished"),) if over else ()
+        self.said.extend(taken.requests)
+        over = any(isinstance(each, EndApp) for each in taken.requests)
+        items = (AppEndNews("finished"),) if over else ()
         return News(1, report.number, 0.0, 1, items, fence=5)
 
 
-def said_of(*said: Said) -> list[Said]:
-    async def work() -> list[Said]:
+def said_of(*said: AgentRequest) -> list[AgentRequest]:
+    async def work() -> list[AgentRequest]:
         service = Taking()
         link = SessionClient(service, APP, random.Random(1))
-        link.say(*said, EndSaid("finished"))
-        assert [item async for item in link.news()] == [OverNews("finished")]
+        link.say(*said, EndApp("finished"))
+        assert [item async for item in link.news()] == [AppEndNews("finished")]
         return service.said[:-1]
 
     return asyncio.run(work())
 
 
-def run_of(job: int, program: Program) -> RunSaid:
-    return RunSaid(JobId(str(job)), (GpuId(job),), program, f"s-{job}", 10.0)
+def run_of(job: int, program: Program) -> RunRequest:
+    return RunRequest(JobId(str(job)), (GpuId(job),), program, f"s-{job}", 10.0)
 
 
 def test_many_runs_with_much_in_their_environment_are_asked_for_in_several_reports() -> None:
@@ -79,7 +79,7 @@ def test_a_program_longer_than_a_share_of_a_report_goes_alone() -> None:
 
 
 def test_many_long_parameters_are_said_in_several_reports() -> None:
-    trials = [TrialSaid(JobId(str(job)), f'{{"q": "{"x" * 5000}"}}') for job in range(100)]
+    trials = [TrialParams(JobId(str(job)), f'{{"q": "{"x" * 5000}"}}') for job in range(100)]
     assert len(to_bytes(AgentReport(APP, "s", 1, 1, 0, tuple(trials), 5))) > Bounds().size
     assert said_of(*trials) == trials
 
@@ -88,20 +88,20 @@ class Restarting:
     """A service that ends and begins again when it has heard the first of several reports."""
 
     def __init__(self, sheet: SubmittedApp) -> None:
-        self.asked: list[RunSaid] = []
+        self.asked: list[RunRequest] = []
         self._plan = plan_app(parse_app(json.loads(sheet.body)), APP, sheet.owner, sheet.seed)
         self._epoch = 1
         self._told = 0
 
     async def exchange(self, report: AgentReport) -> News:
-        self.asked += [each for each in report.said if isinstance(each, RunSaid)]
-        if report.said and self._epoch == 1:
+        self.asked += [each for each in report.requests if isinstance(each, RunRequest)]
+        if report.requests and self._epoch == 1:
             self._epoch = 2
         if self._told < self._epoch:
             self._told = self._epoch
             return News(self._epoch, report.number, 0.0, 1, (self._standing(),), fence=5)
-        if not report.said and len(self.asked) >= len(self._plan.spec.jobs):
-            return News(self._epoch, report.number, 0.0, 2, (OverNews("cancelled"),), fence=5)
+        if not report.requests and len(self.asked) >= len(self._plan.spec.jobs):
+            return News(self._epoch, report.number, 0.0, 2, (AppEndNews("cancelled"),), fence=5)
         return News(self._epoch, report.number, 0.0, 2, (), fence=5)
 
     def _standing(self) -> AgentStart:
@@ -114,7 +114,7 @@ class Restarting:
         topology = preset("demo16")
         return AgentStart(self._plan.spec, topology, tuple(leases), tuple(runs), 0, ())
 
-    async def hosted(self, revision: int) -> Hosted:
+    async def hosted(self, revision: int) -> HostedApps:
         raise NotImplementedError
 
     async def sheet(self, app: AppId) -> SubmittedApp:
@@ -151,7 +151,7 @@ class Failing(Restarting):
             RunNews(at, run.job, run.gpus, run.key, RunState.EXITED, 127, message="no such \x1b")
             for at, run in enumerate(self.asked, 1)
         )
-        return replace(news, items=(*news.items, *ended, OverNews("failed")))
+        return replace(news, items=(*news.items, *ended, AppEndNews("failed")))
 
 
 def test_what_went_wrong_is_said_once_where_the_agent_runs(
@@ -191,6 +191,6 @@ def test_a_long_app_file_and_long_parameters_travel() -> None:
     sheet = SubmittedApp(APP, OwnerId("ann"), body, 7)
     bounds = Bounds(size=NODE_BYTES)
     assert from_bytes(SubmittedApp, to_bytes(sheet), bounds) == sheet
-    trial = TrialSaid(JobId("0"), json.dumps({f"p{n}": "x" * 1000 for n in range(100)}))
+    trial = TrialParams(JobId("0"), json.dumps({f"p{n}": "x" * 1000 for n in range(100)}))
     report = AgentReport(APP, "s", 1, 1, 0, (trial,), 5)
     assert from_bytes(AgentReport, to_bytes(report)) == report

@@ -32,13 +32,13 @@ from themis.errors import (
 )
 from themis.protocol.agent_messages import (
     AgentReport,
+    AgentRequest,
     AgentStart,
-    EndSaid,
+    AppEndNews,
+    EndApp,
     News,
-    OverNews,
     PointsNews,
-    Said,
-    StopSaid,
+    StopRequest,
     TopologyNews,
 )
 from themis.protocol.node_messages import (
@@ -89,7 +89,7 @@ def report_of(name: str, number: int = 1) -> NodeReport:
     return NodeReport(name, 1, number, 0, 0, slots, (), Machine(name, "r0", (1,)))
 
 
-def says(*said: Said, number: int = 1, app: AppId = SWEEP) -> AgentReport:
+def says(*said: AgentRequest, number: int = 1, app: AppId = SWEEP) -> AgentReport:
     return AgentReport(app, "session", number, 0, 0, said)
 
 
@@ -131,7 +131,7 @@ def test_every_rpc_of_the_proto_names_its_verb_and_its_messages() -> None:
 
 
 def test_everything_that_an_agent_can_say_names_its_verb() -> None:
-    assert set(SAID_VERBS) == set(get_args(Said))
+    assert set(SAID_VERBS) == set(get_args(AgentRequest))
 
 
 def test_an_error_is_the_same_on_both_sides() -> None:
@@ -175,7 +175,7 @@ def test_only_a_node_reports(tmp_path: Path, role: Role) -> None:
 def test_nobody_else_speaks_for_an_app(tmp_path: Path, role: Role, subject: str) -> None:
     async def work(world: World) -> None:
         with pytest.raises(DeniedError, match="agent poll"):
-            await AgentClient(world.connection(role, subject)).exchange(says(EndSaid()))
+            await AgentClient(world.connection(role, subject)).exchange(says(EndApp()))
         assert SWEEP in world.service.steward.arbiter.world.apps
 
     at_the_door(tmp_path)(work)
@@ -454,7 +454,7 @@ def test_tenants_leave_places_for_each_other() -> None:
 def test_a_message_of_an_agent_has_a_limit_of_its_own(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         with pytest.raises(RefusedError, match="allowed: at most 262144"):
-            await world.agent("ann").exchange(says(*[EndSaid("x" * 10_000)] * 30))
+            await world.agent("ann").exchange(says(*[EndApp("x" * 10_000)] * 30))
         # Reports of large nodes are longer than that.
         long = replace(report_of("m0"), version="v" * 16_000, control="c" * 16_000)
         raw = to_bytes(long) * 10  # fields again: the last one counts
@@ -473,10 +473,10 @@ def _many_slots() -> bytes:
 
 def test_a_message_says_so_many_things_at_most(tmp_path: Path) -> None:
     async def work(world: World) -> None:
-        with pytest.raises(RefusedError, match=r"said: 257 entries, allowed: at most 256"):
-            await world.agent("ann").exchange(says(*[StopSaid(1)] * 257))
+        with pytest.raises(RefusedError, match=r"requests: 257 entries, allowed: at most 256"):
+            await world.agent("ann").exchange(says(*[StopRequest(1)] * 257))
         opened = await world.agent("ann").exchange(says())
-        much = says(*[StopSaid(1)] * 256, number=2)
+        much = says(*[StopRequest(1)] * 256, number=2)
         await world.agent("ann").exchange(replace(much, fence=opened.fence))
         run = RunReport(7, SWEEP, JobId("j0"), RunState.RUNNING)
         with pytest.raises(RefusedError, match=r"runs: 259 entries, allowed: at most 258"):
@@ -505,9 +505,9 @@ def test_who_says_much_is_counted_for_more(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         agent = world.agent("ann")
         fence = (await agent.exchange(says())).fence
-        await agent.exchange(replace(says(*[StopSaid(1)] * 32, number=2), fence=fence))
+        await agent.exchange(replace(says(*[StopRequest(1)] * 32, number=2), fence=fence))
         with pytest.raises(LimitError) as caught:
-            await agent.exchange(replace(says(*[StopSaid(1)] * 8, number=3), fence=fence))
+            await agent.exchange(replace(says(*[StopRequest(1)] * 8, number=3), fence=fence))
         assert caught.value.retry_after == pytest.approx(1.0)
         await agent.exchange(replace(says(number=4), fence=fence))
 
@@ -550,7 +550,7 @@ def test_of_many_topologies_an_agent_hears_the_last(tmp_path: Path) -> None:
     outbox = AgentOutbox(SWEEP, 1, 0.0)
     outbox.receive(says(), 0.0, 1)
     outbox.start(AgentStart(simple_app("sweep"), Topology(()), (), (), 0, ()))
-    outbox.put(OverNews("no"))
+    outbox.put(AppEndNews("no"))
     for count in range(3):
         outbox.put(TopologyNews(Topology((Machine(f"m{count}", "r0", (1,)),))))
     news = outbox.news(1.0)
@@ -567,10 +567,10 @@ def test_an_agent_hears_its_standing_and_then_the_end(tmp_path: Path) -> None:
         async for item in link.news():
             items.append(item)
             if isinstance(item, AgentStart):
-                link.say(StopSaid(77))
-                link.say(EndSaid("finished"))
+                link.say(StopRequest(77))
+                link.say(EndApp("finished"))
         assert isinstance(items[0], AgentStart)
-        assert items[-1] == OverNews("finished")
+        assert items[-1] == AppEndNews("finished")
         assert SWEEP not in world.service.steward.arbiter.world.apps
 
     at_the_door(tmp_path)(work)
@@ -587,7 +587,7 @@ def test_an_agent_goes_on_after_a_restart_of_the_service(tmp_path: Path) -> None
                     await world.stop()
                     await world.start()
                 else:
-                    link.say(EndSaid("finished"))
+                    link.say(EndApp("finished"))
         assert standings == 2
 
     at_the_door(tmp_path)(work)
@@ -596,12 +596,12 @@ def test_an_agent_goes_on_after_a_restart_of_the_service(tmp_path: Path) -> None
 def test_what_is_refused_is_not_said_again(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         link = SessionClient(world.agent("ann"), SWEEP, random.Random(1))
-        link.say(EndSaid("x" * 20_000))
+        link.say(EndApp("x" * 20_000))
         assert isinstance(await anext(aiter(link.news())), AgentStart)
         with pytest.raises(RefusedError, match="at most 16384"):
             await anext(aiter(link.news()))
-        link.say(EndSaid("finished"))
-        assert [item async for item in link.news()] == [OverNews("finished")]
+        link.say(EndApp("finished"))
+        assert [item async for item in link.news()] == [AppEndNews("finished")]
 
     at_the_door(tmp_path)(work)
 
@@ -611,7 +611,7 @@ def test_an_agent_that_was_replaced_learns_it_and_can_take_over_again(tmp_path: 
         links = [SessionClient(world.agent("ann"), SWEEP, random.Random(1)) for _ in range(2)]
         for link in links:
             assert isinstance(await anext(aiter(link.news())), AgentStart)
-        links[0].say(EndSaid("finished"))
+        links[0].say(EndApp("finished"))
         with pytest.raises(StaleAnswerError, match="another agent"):
             await anext(aiter(links[0].news()))
         assert SWEEP in world.service.steward.arbiter.world.apps
@@ -767,7 +767,7 @@ def test_points_that_come_again_after_a_restart_are_heard_once() -> None:
     answers = [
         News(1, 1, 0.0, 1, (points(1, 2), points(3, 4))),
         News(2, 2, 0.0, 1, (points(3, 4), points(3, 6))),
-        News(2, 3, 0.0, 3, (OverNews("finished"),)),
+        News(2, 3, 0.0, 3, (AppEndNews("finished"),)),
     ]
 
     class Scripted:

@@ -32,11 +32,11 @@ from themis.node.disk import NodeDisk
 from themis.node.node import Node, NodeSettings
 from themis.protocol.agent_messages import (
     AgentStart,
-    EndSaid,
+    EndApp,
     LeaseNews,
     RunNews,
-    RunSaid,
-    StopSaid,
+    RunRequest,
+    StopRequest,
 )
 from themis.protocol.node_messages import LogPart, LogWanted, NodeReport, Program
 from themis.service import log_requests
@@ -126,7 +126,7 @@ class Stage:
 
     def start(self, key: str, script: str) -> None:
         program = Program(("/bin/sh", "-c", script), (("PLACE", str(self.place)),), str(self.place))
-        self.link.say(RunSaid(J0, (self.gpu[0],), program, key))  # type: ignore[arg-type]  # a GpuId
+        self.link.say(RunRequest(J0, (self.gpu[0],), program, key))  # type: ignore[arg-type]  # a GpuId
 
     async def ended(self, key: str) -> None:
         await until(lambda: key in self.runs and self.runs[key].state.over)
@@ -198,7 +198,7 @@ def test_a_log_is_followed_from_run_to_run_and_after_the_end_of_its_app(
             nothing = await stage.read(end, wait=0.0)
             assert (nothing["text"], nothing["next"], nothing["over"]) == ("", end, False)
             later = asyncio.create_task(stage.follow(end, "saved\ntwo\n"))
-            stage.link.say(StopSaid(0, "r1"))
+            stage.link.say(StopRequest(0, "r1"))
             await stage.ended("r1")
             stage.start("r2", SECOND)
             end = await later
@@ -210,7 +210,7 @@ def test_a_log_is_followed_from_run_to_run_and_after_the_end_of_its_app(
             (place / "go").touch()
             end = await stage.follow(end, "three\n")
             await stage.ended("r2")
-            stage.link.say(EndSaid())
+            stage.link.say(EndApp())
             steward = stage.world.service.steward
             await until(lambda: SWEEP not in steward.arbiter.world.apps)
             over = await stage.read(end)
@@ -258,7 +258,7 @@ def test_what_a_node_says_of_what_it_was_not_asked_is_not_heard(
             for node, lies in (("m1", (lie,)), ("m0", others)):
                 report = NodeReport(node, 1, 9, 1, 0, (), (), logs=lies)
                 give(desk, event=ReportCame(0.0, report))
-            stage.link.say(StopSaid(0, "r1"))
+            stage.link.say(StopRequest(0, "r1"))
             assert (await waiting)["text"] == "saved\n"
 
     play(work())

@@ -17,6 +17,7 @@ from themis.core.arbiter.leasing import CALLED_IN, DRAINING, GIVEN_BACK, LEASE_E
 from themis.core.model import AppId, Bid, GpuId, Lease, LeaseSource, Offer
 from themis.core.model.reasons import Reason
 from themis.core.steward.events import AgentSpoke
+from themis.protocol.agent_messages import BidReply
 from themis.service.prometheus import cause_of
 
 GRAFANA = Path(__file__).parents[2] / "packaging" / "grafana" / "themis.json"
@@ -112,9 +113,9 @@ def test_what_happens_is_counted(tmp_path: Path) -> None:
             give(metrics, cmd.Assign(AppId("a"), revoked=(lease,), reason=GIVEN_BACK))
             give(metrics, cmd.Ask(AppId("a"), Offer(3, (), ()), before + 9.0))
             asked = metrics._asked[AppId("a")][1]
-            bid = ev.BidReceived(asked + 0.25, AppId("a"), 3, Bid(AppId("a")))
+            bid = BidReply(3, Bid(AppId("a")))
             for _ in range(2):  # A bid that comes twice is one.
-                give(metrics, event=AgentSpoke(bid.at, bid.app, 1, bid))
+                give(metrics, event=AgentSpoke(asked + 0.25, AppId("a"), 1, bid))
             page = await read(desk, "root")
             assert page["themis_preemptions_total"] == {("lease_over",): 1.0}
             assert page["themis_checkpoint_seconds_count"][()] == 1.0

@@ -11,8 +11,9 @@ from themis.core.explain import explain
 from themis.core.model import AppId, GpuId, JobId, LeaseSource, Machine, Topology
 from themis.core.model.reasons import Reason
 from themis.core.policies import Allotment, Plan
-from themis.core.steward.events import ReportCame, RunRequested, StopRequested
+from themis.core.steward.events import AgentSpoke, ReportCame
 from themis.core.steward.steward import Steward
+from themis.protocol.agent_messages import RunRequest, StopRequest
 from themis.protocol.node_messages import (
     NodeReport,
     Point,
@@ -51,7 +52,9 @@ class Scene:
         self.report(0.0, epoch=0)
         self.report(0.1)
         self.steward.handle(ev.AppArrived(1.0, simple_app(A, gpus=1, iterations=100)))
-        request = RunRequested(2.0, A, J0, (GpuId(0),), Program(("train",)), "k", self.limit)
+        request = AgentSpoke(
+            2.0, A, 0, RunRequest(J0, (GpuId(0),), Program(("train",)), "k", self.limit)
+        )
         self.steward.handle(request)
 
     def report(self, at: float, *runs: RunReport, epoch: int = 1) -> None:
@@ -64,15 +67,21 @@ class Scene:
         run = RunReport(1, A, J0, RunState.RUNNING, None, iterations, at, trouble=trouble)
         self.report(at, run)
 
-    def end(self, at: float, run: int, code: int, *, done: float = 0.0, told: bool = False) -> None:
+    def end(
+        self, at: float, run: int, code: int, *, done: float = 0.0, interrupted: bool = False
+    ) -> None:
         """A run exits, and nothing is left of it."""
-        ended = RunReport(run, A, J0, RunState.EXITED, code, done, done, f"exit {code}", told=told)
+        ended = RunReport(
+            run, A, J0, RunState.EXITED, code, done, done, f"exit {code}", interrupted=interrupted
+        )
         self.report(at, ended)
         self.report(at + 0.1)
 
     def again(self, at: float) -> None:
         """Its agent asks for another run."""
-        request = RunRequested(at, A, J0, (GpuId(0),), Program(("train",)), f"k{at}", self.limit)
+        request = AgentSpoke(
+            at, A, 0, RunRequest(J0, (GpuId(0),), Program(("train",)), f"k{at}", self.limit)
+        )
         self.steward.handle(request)
 
     def reason(self, at: float) -> Reason:
@@ -93,7 +102,7 @@ def test_an_app_whose_processes_do_not_run_yet_is_starting() -> None:
 def test_an_app_all_of_whose_runs_save_is_checkpointing() -> None:
     scene = Scene()
     scene.train(3.0, 5.0)
-    scene.steward.handle(StopRequested(4.0, A, 1))
+    scene.steward.handle(AgentSpoke(4.0, A, 0, StopRequest(1)))
     assert scene.reason(4.5) is Reason.CHECKPOINTING
 
 
@@ -113,14 +122,14 @@ def test_how_long_a_job_reports_nothing_counts_over_its_runs() -> None:
     scene = Scene()
     scene.train(3.0)
     for run, at in ((1, 103.0), (2, 203.0)):  # Its GPU is taken and given back.
-        scene.end(at, run, 75, told=True)
+        scene.end(at, run, 75, interrupted=True)
         scene.again(at + 0.2)
         scene.report(at + 0.3, RunReport(run + 1, A, J0, RunState.RUNNING, None))
     assert scene.reason(301.0) is Reason.SERVED
     assert scene.reason(303.0 + 0.7) is Reason.NO_METRICS
     scene.report(304.0, RunReport(3, A, J0, RunState.RUNNING, None, 1.0, 100.0))
     assert scene.reason(305.0) is Reason.SERVED
-    scene.end(310.0, 3, 75, done=1.0, told=True)
+    scene.end(310.0, 3, 75, done=1.0, interrupted=True)
     scene.again(310.2)
     scene.report(310.3, RunReport(4, A, J0, RunState.RUNNING, None))
     assert scene.reason(310.3 + QUIET - 7.0) is Reason.SERVED
@@ -218,7 +227,7 @@ def test_a_job_that_was_told_to_go_has_not_crashed() -> None:
     for code in (75, -15, -9, 1):
         scene = Scene()
         scene.train(3.0, 5.0)
-        scene.steward.handle(StopRequested(4.0, A, 1))
+        scene.steward.handle(AgentSpoke(4.0, A, 0, StopRequest(1)))
         scene.end(5.0, 1, code)
         assert scene.reason(6.0) is Reason.SERVED
         (job,) = app_in_full(scene.steward, A, 8.0)["jobs"]
@@ -246,7 +255,7 @@ def test_the_next_agent_counts_the_failures_that_its_predecessor_saw(
 ) -> None:
     scene = Scene()
     scene.train(3.0)
-    scene.end(4.0, 1, code, done=done, told=told)
+    scene.end(4.0, 1, code, done=done, interrupted=told)
     (past,) = scene.steward.job_pasts(A, 8.0)
     assert past.failures == failures
 

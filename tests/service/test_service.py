@@ -23,7 +23,7 @@ from themis.core.auction import Problem, Solution, solver
 from themis.core.fairness.ideal_time import Convention
 from themis.core.model import AppId, Bid, GpuId, JobId, Lease, Machine, OwnerId
 from themis.core.model.reasons import Reason
-from themis.core.steward.events import StopRequested
+from themis.core.steward.events import AgentSpoke
 from themis.core.steward.rows import RunEnd
 from themis.core.tuners import tuner_for
 from themis.errors import (
@@ -39,22 +39,22 @@ from themis.node.core import events as nev
 from themis.node.core.node_core import NodeCore
 from themis.protocol.agent_messages import (
     AgentReport,
+    AgentRequest,
     AgentStart,
-    BidSaid,
-    EndSaid,
+    AppEndNews,
+    BidReply,
+    EndApp,
     LeaseNews,
     News,
     NewsItem,
     OfferNews,
-    OverNews,
     PointsNews,
     RefusalNews,
-    ReleaseSaid,
+    ReleaseRequest,
     RunNews,
-    RunSaid,
-    Said,
-    StopSaid,
-    TrialSaid,
+    RunRequest,
+    StopRequest,
+    TrialParams,
 )
 from themis.protocol.node_messages import MetricsSource, Point, Program, RunOrder, RunState
 from themis.service.agent_sessions import AGENT_TTL
@@ -208,7 +208,7 @@ class Talker:
     held: dict[GpuId, Lease] = field(default_factory=dict)
     items: list[NewsItem] = field(default_factory=list)
 
-    async def talk(self, *said: Said) -> News:
+    async def talk(self, *said: AgentRequest) -> News:
         assert self.cluster.service is not None
         if said and not self.fence:
             await self.talk()
@@ -229,7 +229,7 @@ class Talker:
                     self.held.pop(lease.gpu, None)
         return news
 
-    async def until(self, done: Callable[[], bool], *said: Said) -> None:
+    async def until(self, done: Callable[[], bool], *said: AgentRequest) -> None:
         await self.talk(*said)
         for _ in range(500):
             if done():
@@ -284,7 +284,7 @@ def test_an_app_gets_gpus_and_its_jobs_run(tmp_path: Path) -> None:
             gpus = sorted(agent.held)
             await agent.talk(
                 *(
-                    RunSaid(JobId(job.id), (gpu,), TRAIN, f"run-{gpu}")
+                    RunRequest(JobId(job.id), (gpu,), TRAIN, f"run-{gpu}")
                     for job, gpu in zip(app().jobs, gpus, strict=True)
                 )
             )
@@ -301,8 +301,8 @@ def test_an_app_gets_gpus_and_its_jobs_run(tmp_path: Path) -> None:
             for _ in range(300):
                 await agent.talk()
             assert len(nodes[0].started) == 2
-            over = lambda: any(isinstance(item, OverNews) for item in agent.items)  # noqa: E731
-            await agent.until(over, EndSaid())
+            over = lambda: any(isinstance(item, AppEndNews) for item in agent.items)  # noqa: E731
+            await agent.until(over, EndApp())
             assert not nodes[0].running
             with pytest.raises(UnknownAppError):
                 await agent.talk()
@@ -332,7 +332,7 @@ def test_a_program_that_could_run_nowhere_is_refused_when_it_is_asked_for(
             agent = Talker(cluster, AppId("sweep"))
             await agent.until(lambda: len(agent.held) == 1)
             (gpu,) = agent.held
-            await agent.talk(RunSaid(JobId(app().jobs[0].id), (gpu,), program, "r"))
+            await agent.talk(RunRequest(JobId(app().jobs[0].id), (gpu,), program, "r"))
             await agent.until(lambda: isinstance(agent.items[-1], RefusalNews))
             refusal = agent.items[-1]
             assert isinstance(refusal, RefusalNews)
@@ -352,7 +352,7 @@ def test_parameters_that_nobody_could_be_shown_are_refused(tmp_path: Path, param
             await cluster.service.submissions.submit(app(jobs=1), "k1")
             agent, job = Talker(cluster, AppId("sweep")), JobId(app().jobs[0].id)
             await agent.until(lambda: len(agent.held) == 1)
-            await agent.talk(TrialSaid(job, params))
+            await agent.talk(TrialParams(job, params))
             kept = cluster.service.steward.trials.params(AppId("sweep"))
             assert kept == ({job: params} if params == '{"q": 1}' else {})
 
@@ -370,7 +370,7 @@ def test_a_killed_service_goes_on_where_it_was(tmp_path: Path) -> None:
             (gpu,) = before
             await agent.until(
                 lambda: bool(nodes[0].running),
-                RunSaid(JobId(app().jobs[0].id), (gpu,), TRAIN, "r"),
+                RunRequest(JobId(app().jobs[0].id), (gpu,), TRAIN, "r"),
             )
             for _ in range(4):
                 cluster.kill()
@@ -397,10 +397,12 @@ def test_how_a_run_ended_is_told_also_by_the_next_service(tmp_path: Path) -> Non
             await agent.until(lambda: len(agent.held) == 1)
             (gpu,) = agent.held
             job = JobId(app().jobs[0].id)
-            await agent.until(lambda: bool(nodes[0].running), RunSaid(job, (gpu,), TRAIN, "r"))
+            await agent.until(lambda: bool(nodes[0].running), RunRequest(job, (gpu,), TRAIN, "r"))
             # It ends, that is stored, and the service is gone before its agent has heard of it.
             (run,) = nodes[0].running
-            cluster.service.loop.apply(StopRequested(cluster.service.now(), agent.app, run))
+            cluster.service.loop.apply(
+                AgentSpoke(cluster.service.now(), agent.app, 0, StopRequest(run))
+            )
             await asyncio.sleep(5.0)
             assert not cluster.service.steward.runs
             cluster.kill()
@@ -411,7 +413,7 @@ def test_how_a_run_ended_is_told_also_by_the_next_service(tmp_path: Path) -> Non
             told = [(news.run, news.job, news.state, news.code) for news in standing.runs]
             assert told == [(run, job, RunState.EXITED, 75)]
             # Only until the job runs again.
-            await agent.until(lambda: bool(nodes[0].running), RunSaid(job, (gpu,), TRAIN, "r2"))
+            await agent.until(lambda: bool(nodes[0].running), RunRequest(job, (gpu,), TRAIN, "r2"))
             cluster.kill()
             await cluster.start()
             agent.items.clear()
@@ -462,7 +464,7 @@ def test_an_auction_is_held_among_agents(tmp_path: Path) -> None:
                 for _ in range(400):
                     await agent.talk(
                         *(
-                            BidSaid(item.offer.round, Bid(agent.app))
+                            BidReply(item.offer.round, Bid(agent.app))
                             for item in agent.items
                             if isinstance(item, OfferNews) and item.offer.round not in answered
                         )
@@ -485,11 +487,11 @@ def test_an_auction_is_solved_while_the_disk_is_busy(tmp_path: Path) -> None:
             talkers = [Talker(cluster, AppId(name)) for name in ("one", "two")]
             cores = {name: Agent(app(name), tuner_for(app(name))) for name in ("one", "two")}
 
-            def bids(talker: Talker) -> list[BidSaid]:
+            def bids(talker: Talker) -> list[BidReply]:
                 offers = [item.offer for item in talker.items if isinstance(item, OfferNews)]
                 topology = service.steward.arbiter.world.topology
                 answers = cores[talker.app].handle(Asked(service.now(), offers[-1], topology))
-                return [BidSaid(item.round, item.bid) for item in answers
+                return [BidReply(item.round, item.bid) for item in answers
                         if isinstance(item, SendBid)]  # fmt: skip
 
             def asked(talker: Talker, number: int = 0) -> bool:
@@ -525,15 +527,15 @@ def test_a_late_word_of_an_agent_that_was_replaced_counts_for_nothing(tmp_path: 
             await old.until(lambda: len(old.held) == 1)
             (gpu,) = old.held
             job = JobId(app().jobs[0].id)
-            await old.until(lambda: bool(nodes[0].running), RunSaid(job, (gpu,), TRAIN, "r"))
+            await old.until(lambda: bool(nodes[0].running), RunRequest(job, (gpu,), TRAIN, "r"))
             new = Talker(cluster, AppId("sweep"), "new")
             await new.talk()
             assert new.fence > old.fence
             (run,) = nodes[0].running
-            words: tuple[Said, ...] = (
-                EndSaid(),
-                StopSaid(run),
-                ReleaseSaid((gpu,), (old.held[gpu].token,)),
+            words: tuple[AgentRequest, ...] = (
+                EndApp(),
+                StopRequest(run),
+                ReleaseRequest((gpu,), (old.held[gpu].token,)),
             )
             for restarts in (False, True):
                 if restarts:
@@ -579,7 +581,7 @@ def test_a_session_begins_with_its_number_before_anything_counts(tmp_path: Path)
             await cluster.service.submissions.submit(app(), "k1")
             agent = Talker(cluster, AppId("sweep"))
             await agent.talk()
-            late = AgentReport(AppId("sweep"), "never-heard-of", 1, 0, 0, (EndSaid(),))
+            late = AgentReport(AppId("sweep"), "never-heard-of", 1, 0, 0, (EndApp(),))
             with pytest.raises(RefusedError, match="says nothing"):
                 await cluster.service.agents.exchange(late)
             assert not cluster.service.steward.arbiter.world.apps[AppId("sweep")].outcome
@@ -599,7 +601,7 @@ def test_an_agent_is_told_that_its_app_is_over_until_it_has_heard(tmp_path: Path
             agent = Talker(cluster, AppId("sweep"))
             await agent.until(lambda: len(agent.held) == 2)
             before = (agent.epoch, agent.heard)
-            await agent.until(lambda: OverNews("finished") in agent.items, EndSaid())
+            await agent.until(lambda: AppEndNews("finished") in agent.items, EndApp())
             again = agent
             for restarts in (False, True):
                 if restarts:
@@ -610,7 +612,7 @@ def test_an_agent_is_told_that_its_app_is_over_until_it_has_heard(tmp_path: Path
                 for again in (agent, Talker(cluster, AppId("sweep"), "s2")):
                     again.items.clear()
                     await again.talk()
-                    assert again.items[-1] == OverNews("finished")
+                    assert again.items[-1] == AppEndNews("finished")
             assert cluster.service is not None
             assert before[0] < agent.epoch
             with pytest.raises(UnknownAppError):
@@ -635,7 +637,7 @@ def test_the_desk_of_an_app_goes_with_its_agent_and_the_end_is_still_told(tmp_pa
             await asyncio.sleep(AGENT_TTL + 5.0)
             assert not service.agents.outboxes
             await agent.talk()
-            assert agent.items[-1] == OverNews("cancelled")
+            assert agent.items[-1] == AppEndNews("cancelled")
             # And it is no news for an app of the same name.
             await service.submissions.submit(app("away"), "another")
             fresh = Talker(cluster, AppId("away"), "fresh")
@@ -705,9 +707,9 @@ def test_an_agent_that_comes_while_a_round_is_open_can_bid_in_it(tmp_path: Path)
             assert offer.offer.round == arbiter.rounds
             still = arbiter.round_open
             assert still
-            await fresh.talk(BidSaid(offer.offer.round - 1, Bid(fresh.app)))
+            await fresh.talk(BidReply(offer.offer.round - 1, Bid(fresh.app)))
             assert service.agents.outboxes[fresh.app].offer is offer, "that was for another round"
-            await fresh.talk(BidSaid(offer.offer.round, Bid(fresh.app)))
+            await fresh.talk(BidReply(offer.offer.round, Bid(fresh.app)))
             assert not arbiter.round_open
             # What was answered, or is over, is not asked again.
             late = Talker(cluster, AppId("sweep"), "s3")
@@ -748,7 +750,7 @@ def test_after_a_restart_a_round_waits_for_agents_to_come_back(tmp_path: Path, c
             assert arbiter.rounds == before + 1
             still = arbiter.round_open
             assert still
-            await agent.talk(BidSaid(before + 1, Bid(agent.app)))
+            await agent.talk(BidReply(before + 1, Bid(agent.app)))
             assert not arbiter.round_open
 
     virtually(work, tmp_path)
@@ -1017,7 +1019,7 @@ def test_an_agent_hears_every_point_in_order_and_then_the_end(tmp_path: Path) ->
             await agent.until(lambda: len(agent.held) == 1)
             (gpu,) = agent.held
             job = JobId(app().jobs[0].id)
-            await agent.until(lambda: bool(node.running), RunSaid(job, (gpu,), TRAIN, "r"))
+            await agent.until(lambda: bool(node.running), RunRequest(job, (gpu,), TRAIN, "r"))
             (run,) = node.running
             now = asyncio.get_running_loop().time
             several = tuple(Point(float(n), None, (("loss", 0.5),)) for n in range(1, 6))
@@ -1058,7 +1060,7 @@ def test_an_agent_that_begins_anew_is_told_how_runs_ended_without_their_logs(
             agent = Talker(cluster, AppId("sweep"))
             await agent.until(lambda: bool(agent.held))
             (gpu, *_), job = agent.held, JobId("j0")
-            await agent.until(lambda: bool(node.running), RunSaid(job, (gpu,), TRAIN, "r"))
+            await agent.until(lambda: bool(node.running), RunRequest(job, (gpu,), TRAIN, "r"))
             (run,) = node.running
             node.running.clear()
             now = asyncio.get_running_loop().time()
@@ -1090,7 +1092,7 @@ def test_points_that_waited_for_the_disk_do_not_overtake_those_told_again(tmp_pa
             await agent.until(lambda: len(agent.held) == 1)
             (gpu,) = agent.held
             job = JobId(app().jobs[0].id)
-            await agent.until(lambda: bool(node.running), RunSaid(job, (gpu,), TRAIN, "r"))
+            await agent.until(lambda: bool(node.running), RunRequest(job, (gpu,), TRAIN, "r"))
             (run,) = node.running
             now = asyncio.get_running_loop().time
             node.inbox.put_nowait(nev.PointsRead(now(), run, (Point(1.0), Point(2.0))))

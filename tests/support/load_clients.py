@@ -166,9 +166,9 @@ class Agent:
 
     async def _exchange(self, said: list[Any]) -> Any:
         self.report.number += 1
-        del self.report.said[:]
+        del self.report.requests[:]
         if self.report.fence:  # Nothing is said before the session has its number.
-            self.report.said.extend(said)
+            self.report.requests.extend(said)
         self.sights.counts["calls"] += 1
         try:
             raw = await self.talk.ask(self.report.SerializeToString(), CALL_SECONDS)
@@ -208,7 +208,7 @@ class Agent:
 
     def _bid(self, number: int) -> Any:
         bid = themis_pb2.Bid(app=self.plan.app, rows=self.rows[0], table=self.rows[1])
-        return themis_pb2.Said(bid=themis_pb2.BidSaid(round=number, bid=bid))
+        return themis_pb2.AgentRequest(bid=themis_pb2.BidReply(round=number, bid=bid))
 
     def _place(self, granted: Iterable[Any], revoked: Iterable[Any]) -> list[Any]:
         """Start a job on each GPU that was granted."""
@@ -221,13 +221,13 @@ class Agent:
             free = [job for job in range(self.plan.jobs) if job not in self.jobs.values()]
             if free and lease.gpu not in self.jobs:
                 self.jobs[lease.gpu] = free[0]
-                run = themis_pb2.RunSaid(
+                run = themis_pb2.RunRequest(
                     job=f"j{free[0]}",
                     gpus=[lease.gpu],
                     program=themis_pb2.Program(argv=["train"]),
                     key=f"{lease.token}",
                 )
-                said.append(themis_pb2.Said(run=run))
+                said.append(themis_pb2.AgentRequest(run=run))
         return said
 
 

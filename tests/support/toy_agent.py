@@ -8,15 +8,15 @@ from themis.core.model import SLOT, AppSpec, Bid, Chunk, GpuId, JobId, Lease, Ro
 from themis.errors import DeniedError, ThemisError, UnknownAppError
 from themis.protocol.agent_messages import (
     AgentStart,
-    BidSaid,
-    EndSaid,
+    AppEndNews,
+    BidReply,
+    EndApp,
     LeaseNews,
     NewsItem,
     OfferNews,
-    OverNews,
     RefusalNews,
     RunNews,
-    RunSaid,
+    RunRequest,
 )
 from themis.protocol.node_messages import Program, RunState
 from themis.rpc.client import AgentClient, Connection
@@ -65,7 +65,7 @@ class ToyAgent:
     def finish(self) -> None:
         """Say that the app is over."""
         self._todo = []
-        self._link.say(EndSaid())
+        self._link.say(EndApp())
 
     async def close(self) -> None:
         """Fall silent.
@@ -117,8 +117,8 @@ class ToyAgent:
                 for job in refused:
                     del self._asked[job]
             case OfferNews():
-                self._link.say(BidSaid(item.offer.round, self._bid(item)))
-            case OverNews():
+                self._link.say(BidReply(item.offer.round, self._bid(item)))
+            case AppEndNews():
                 self.over = True
             case _:
                 pass
@@ -152,4 +152,4 @@ class ToyAgent:
             self._count += 1
             key = f"{id(self):x}-{self._count}"
             self._asked[job] = (gpu, key)
-            self._link.say(RunSaid(job, (gpu,), self._program, key))
+            self._link.say(RunRequest(job, (gpu,), self._program, key))

@@ -29,13 +29,13 @@ from themis.core.tuners import Stepwise
 from themis.errors import DeniedError, ThemisError, UnknownAppError
 from themis.protocol.agent_messages import (
     AgentReport,
+    AgentRequest,
     AgentStart,
-    Hosted,
+    AppEndNews,
+    HostedApps,
     News,
     NewsItem,
-    OverNews,
     RunNews,
-    Said,
     SubmittedApp,
 )
 from themis.rpc.client import Backoff
@@ -57,7 +57,7 @@ class AgentService(Protocol):
     async def exchange(self, report: AgentReport) -> News:
         """Send a report of an app's agent; returns news of the app."""
 
-    async def hosted(self, revision: int) -> Hosted:
+    async def hosted(self, revision: int) -> HostedApps:
         """Which apps need an agent; waits a while for another answer than the last."""
 
     async def sheet(self, app: AppId) -> SubmittedApp:
@@ -181,7 +181,7 @@ class AgentRunner:
             self._offset = self._client.at - self._monotonic()
             self._session.set_clock_offset(self._client.at - self._wall())
             self._take(item)
-            if isinstance(item, OverNews):
+            if isinstance(item, AppEndNews):
                 return item.outcome
         return ""
 
@@ -196,7 +196,7 @@ class AgentRunner:
 
     def _log_failure(self, news: RunNews) -> None:
         """Log each failure of a run once: a user who runs a tuner may see nothing else."""
-        failed = news.state.over and not news.told and news.code not in {0, RESUMABLE}
+        failed = news.state.over and not news.interrupted and news.code not in {0, RESUMABLE}
         if failed and news.message not in self._logged and len(self._logged) < _MOST_FAILURES:
             self._logged.add(news.message)
             why = news.message or f"it exited with {news.code}"
@@ -216,7 +216,7 @@ class AgentRunner:
     def _now(self) -> float:
         return self._offset + self._monotonic()
 
-    def _say(self, said: Sequence[Said]) -> None:
+    def _say(self, said: Sequence[AgentRequest]) -> None:
         if self._search is not None:
             self._search.learn(said)
         self._client.say(*said)

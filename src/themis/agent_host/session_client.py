@@ -1,7 +1,7 @@
 """Exactly-once messages between one agent and the service.
 
     client = SessionClient(AgentClient(connection), AppId("sweep"), random.Random())
-    client.say(RunSaid(...))
+    client.say(RunRequest(...))
     async for item in client.news():      # AgentStart first, and again after a service restart
         ...
 
@@ -20,14 +20,14 @@ from themis.core.model import AppId
 from themis.errors import LimitError, RefusedError, StaleAnswerError, UnavailableError
 from themis.protocol.agent_messages import (
     AgentReport,
+    AgentRequest,
+    AppEndNews,
     News,
     NewsItem,
-    OverNews,
     PointsNews,
     RunNews,
-    RunSaid,
-    Said,
-    TrialSaid,
+    RunRequest,
+    TrialParams,
 )
 from themis.rpc.client import Backoff
 from themis.rpc.methods import MOST_SAID
@@ -58,7 +58,7 @@ class SessionClient:
         self._client = client
         self._app = app
         self._backoff = Backoff(rng, most=longest_wait)
-        self._outbox: list[Said] = []
+        self._outbox: list[AgentRequest] = []
         self._has_more = asyncio.Event()
         self.at = 0.0
         """The cluster's time of the last news."""
@@ -74,7 +74,7 @@ class SessionClient:
         self._points: dict[int, int] = {}
         """By run: the number of the last point heard."""
 
-    def say(self, *said: Said) -> None:
+    def say(self, *said: AgentRequest) -> None:
         """Send messages as soon as possible."""
         self._outbox.extend(said)
         self._has_more.set()
@@ -96,7 +96,7 @@ class SessionClient:
         while True:
             for item in await self._exchange():
                 yield item
-                if isinstance(item, OverNews):
+                if isinstance(item, AppEndNews):
                     return
 
     async def _exchange(self) -> list[NewsItem]:
@@ -110,7 +110,7 @@ class SessionClient:
             if news is not None:
                 return self._take(news)
 
-    async def _deliver(self, said: tuple[Said, ...]) -> News | None:
+    async def _deliver(self, said: tuple[AgentRequest, ...]) -> News | None:
         """Send one report until it arrives; None if it was given up because more is to be sent."""
         report = AgentReport(
             self._app, self._session, self._number, self._epoch, self._heard, said, self._fence
@@ -135,7 +135,7 @@ class SessionClient:
             self._backoff.succeeded()
             return news
 
-    def _next_messages(self) -> tuple[Said, ...]:
+    def _next_messages(self) -> tuple[AgentRequest, ...]:
         """What fits in one report: a longer one would be refused however often it is sent."""
         room, said = MOST_TEXT, self._outbox[:MOST_SAID]
         for count, each in enumerate(said):
@@ -148,7 +148,7 @@ class SessionClient:
         """Call the service; None if the call was given up because there is more to send."""
         # A report with messages must arrive, and the first one is answered at once. Any other call
         # only waits for news, which come again.
-        if report.said or not report.fence:
+        if report.requests or not report.fence:
             return await self._client.exchange(report)
         call = asyncio.create_task(self._client.exchange(report))
         has_more = asyncio.create_task(self._has_more.wait())
@@ -184,11 +184,11 @@ class SessionClient:
         return replace(item, first=item.first + skip, points=item.points[skip:])
 
 
-def _text_bytes(said: Said) -> int:
+def _text_bytes(said: AgentRequest) -> int:
     """Bytes of the texts in a message, where they can be many."""
-    if isinstance(said, TrialSaid):
+    if isinstance(said, TrialParams):
         texts = [said.params]
-    elif isinstance(said, RunSaid):
+    elif isinstance(said, RunRequest):
         texts = [*said.program.argv, said.program.workdir]
         texts += [text for pair in said.program.env for text in pair]
     else:

@@ -17,7 +17,7 @@ from themis.apps.app_file import Goal
 from themis.apps.search_space import Choice, Parameter, Space, Value
 from themis.core.model import JobId
 from themis.errors import UnavailableError
-from themis.protocol.agent_messages import AgentStart, PhaseSaid, Reached, ReachedSaid, Said
+from themis.protocol.agent_messages import AgentRequest, AgentStart, PhaseStart, Reached
 
 if TYPE_CHECKING:
     import optuna
@@ -84,12 +84,12 @@ class OptunaSearch:
         if start.targets:
             self._prune({job for job, _ in start.targets})
 
-    def learn(self, said: Iterable[Said]) -> None:
+    def learn(self, said: Iterable[AgentRequest]) -> None:
         """Learn from the messages that the agent sends about its jobs."""
         for each in said:
-            if isinstance(each, ReachedSaid):
-                self._learn(each.reached)
-            elif isinstance(each, PhaseSaid):
+            if isinstance(each, Reached):
+                self._learn(each)
+            elif isinstance(each, PhaseStart):
                 self._prune({job for job, _ in each.targets})
 
     def _learn(self, reached: Reached) -> None:

@@ -1,13 +1,13 @@
-"""What agents and the service say to each other.
+"""Messages between agents and the service.
 
-An agent sends an `AgentReport` with everything it has to say, and is answered with `News`: what its
-app should know and has not yet said it heard. Both may come twice or not at all: what is said has
-a key or a number, and news come again until they are heard. After a restart on either side the
-first news is a `AgentStart`, the whole of it.
+An agent sends an `AgentReport` with all of its requests, and is answered with `News`: everything
+that it has not acknowledged yet. Either may be lost or arrive twice: requests have a key or a
+number, and news are sent again until they are acknowledged. After a restart on either side the
+first item of the news is an `AgentStart`, the whole state of the app.
 
-An agent begins with a report that says nothing, and is given a number (its `fence`). Agents of an
-app are fenced by it like processes by the tokens of their leases: a word of an older one that is
-late, or that does not know that it was replaced, is refused.
+An agent opens its session with an empty report, and is given a number (its `fence`). Sessions of an
+app are fenced by it, as processes are by the tokens of their leases: a report of a session that was
+replaced is refused.
 """
 
 from dataclasses import dataclass
@@ -32,62 +32,64 @@ MOST_BODY = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class BidSaid:
-    """The answer to an offer; round 0 is the first valuation."""
+class BidReply:
+    """The bid for an offer; round 0 is the first valuation."""
 
     round: int
     bid: Bid
 
 
 @dataclass(frozen=True, slots=True)
-class RunSaid:
-    """A job shall run on GPUs that the app holds or is promised, up to so many iterations."""
+class RunRequest:
+    """Run a job on GPUs that the app holds or is promised."""
 
     job: JobId
     gpus: tuple[GpuId, ...]
     """The machine of the first has rank 0."""
     program: Program
     key: str
+    """Chosen by the agent: the same request sent again has the same key."""
     limit: float = 0.0
+    """Iterations, counted from the job's start, at which the run must stop; 0 for no limit."""
 
 
 @dataclass(frozen=True, slots=True)
-class StopSaid:
-    """A run shall save and go."""
+class StopRequest:
+    """Tell a run to save and exit."""
 
     run: int
     key: str = ""
-    """For one whose number is not known yet: what it was asked for with."""
+    """The key of its request, if its number is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseSaid:
-    """The app has no use for these GPUs."""
+class ReleaseRequest:
+    """Give leases back."""
 
     gpus: tuple[GpuId, ...]
     tokens: tuple[int, ...]
-    """Of the leases that are meant, one for each GPU: one that was given since is not."""
+    """Of these leases, one for each GPU: leases that were granted since stay."""
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseSaid:
-    """The tuner chose who goes on; iterations are counted from each job's start."""
+class PhaseStart:
+    """A phase begins with these jobs; iterations are counted from each job's start."""
 
     phase: int
     targets: tuple[tuple[JobId, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class TargetsSaid:
-    """Jobs of this phase train to fewer iterations than declared, or with `added` to more."""
+class TargetChange:
+    """Jobs of this phase train for fewer iterations than declared, or for more if `added`."""
 
     targets: tuple[tuple[JobId, float], ...]
     added: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class TrialSaid:
-    """A job begins with these parameters, chosen just now."""
+class TrialParams:
+    """A job begins with these parameters."""
 
     job: JobId
     params: str
@@ -96,49 +98,45 @@ class TrialSaid:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """A job is where it had to be in its phase, was stopped before that, or was given up."""
+    """A job reached its target in this phase, was stopped early, or was given up.
+
+    These are stored, and sent in the same order to an agent that begins anew.
+    """
 
     job: JobId
     iterations: float
     """Done since its start."""
     metric: float | None = None
-    """As it was last reported, in its own direction."""
+    """Its last value, not negated where higher is better."""
     failed: str = ""
     """Why it was given up."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReachedSaid:
-    """A job is done for now. Kept, and told again in the same order to whoever begins anew."""
-
-    reached: Reached
-
-
-@dataclass(frozen=True, slots=True)
-class EndSaid:
-    """The app is over."""
+class EndApp:
+    """End the app."""
 
     outcome: str = "finished"
     best: JobId | None = None
     """The job that won, if one did."""
 
 
-Said = (
-    BidSaid
-    | RunSaid
-    | StopSaid
-    | ReleaseSaid
-    | PhaseSaid
-    | TargetsSaid
-    | TrialSaid
-    | ReachedSaid
-    | EndSaid
+AgentRequest = (
+    BidReply
+    | RunRequest
+    | StopRequest
+    | ReleaseRequest
+    | PhaseStart
+    | TargetChange
+    | TrialParams
+    | Reached
+    | EndApp
 )
 
 
 @dataclass(frozen=True, slots=True)
 class AgentReport:
-    """Everything that an agent has to say since its last report."""
+    """All requests of an agent since its last report."""
 
     app: AppId
     session: str
@@ -146,13 +144,12 @@ class AgentReport:
     number: int
     """Rises with every report of a session."""
     epoch: int
-    """Of the last news that it has taken in; 0 before the first."""
+    """Of the last news that it has applied; 0 before the first."""
     heard: int
-    """The number of the last item of them."""
-    said: tuple[Said, ...] = ()
+    """The number of their last item: it acknowledges all up to this one."""
+    requests: tuple[AgentRequest, ...] = ()
     fence: int = 0
-    """The number that the service gave the session. 0 opens one, and says nothing else: whoever
-    spoke for the app before is not heard any more."""
+    """The number that the service gave the session; 0 opens one, and replaces the one before."""
 
 
 # To agents
@@ -160,7 +157,7 @@ class AgentReport:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """How a job's metric went: iterations since its start, and values."""
+    """The metric of a job: iterations since its start, and values."""
 
     job: JobId
     points: tuple[tuple[float, float], ...]
@@ -168,7 +165,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class RunNews:
-    """How a run is."""
+    """The state of a run."""
 
     run: int
     job: JobId
@@ -179,48 +176,48 @@ class RunNews:
     iterations: float = 0.0
     message: str = ""
     log: str = ""
-    told: bool = False
-    """Whether it was told to go, and did not end by itself before."""
+    interrupted: bool = False
+    """Whether it was told to stop before it ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobPast:
-    """What counts of a job's runs, whoever spoke for its app then."""
+    """The totals of all runs of a job, of earlier sessions too."""
 
     job: JobId
     seconds: float
-    """That they lasted in all, those that go on up to now."""
+    """How long they lasted together, up to now."""
     failures: int
 
 
 @dataclass(frozen=True, slots=True)
 class AgentStart:
-    """Everything an agent needs to begin, or to begin again."""
+    """The whole state of an app: all that an agent needs to begin, or to begin again."""
 
     spec: AppSpec
     topology: Topology
     leases: tuple[Lease, ...]
     runs: tuple[RunNews, ...]
-    """Those that are not over, and of every other job how its last one ended: nobody may have heard
-    of it yet. One that has ended and not told all its points is still stopping. Without logs."""
+    """The active runs, and the last run of every other job, whose end may not be acknowledged. A
+    run whose end must wait for its points counts as stopping. Without logs."""
     phase: int
     iterations: tuple[tuple[JobId, float], ...]
     """Done by each job since its start."""
-    trials: tuple[TrialSaid, ...] = ()
-    """Parameters that were chosen on the way."""
+    trials: tuple[TrialParams, ...] = ()
+    """Parameters that the agent chose."""
     reached: tuple[Reached, ...] = ()
-    """What was said of jobs, the oldest first."""
+    """How jobs ended their phases, the oldest first."""
     curves: tuple[Curve, ...] = ()
-    """Of jobs that are not given up: how the app's metric went, thinned out."""
+    """Of jobs that are not given up: their metric, thinned out."""
     targets: tuple[tuple[JobId, float], ...] = ()
-    """The jobs of the phase, and how far each trains in it, counted from its start."""
+    """The jobs of the phase, and the iterations to which each trains, counted from its start."""
     past: tuple[JobPast, ...] = ()
     """Of jobs that have run."""
 
 
 @dataclass(frozen=True, slots=True)
 class OfferNews:
-    """An offer; an answer counts until the deadline."""
+    """An offer; bids count until the deadline."""
 
     offer: Offer
     deadline: float
@@ -228,7 +225,7 @@ class OfferNews:
 
 @dataclass(frozen=True, slots=True)
 class LeaseNews:
-    """What the app holds changes."""
+    """Leases of the app that began, were renewed or ended."""
 
     granted: tuple[Lease, ...] = ()
     renewed: tuple[Lease, ...] = ()
@@ -245,40 +242,40 @@ class TopologyNews:
 
 @dataclass(frozen=True, slots=True)
 class ProgressNews:
-    """How far jobs are, in iterations since their start."""
+    """Iterations of jobs since their start."""
 
     iterations: tuple[tuple[JobId, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PointsNews:
-    """What a run reported, in order. Its end comes as `RunNews` after the last of its points.
+    """Points that a run reported, in order. Its end comes as `RunNews` after the last of them.
 
-    After a restart on either side some may come twice; by their numbers they are told apart.
+    After a restart on either side some may be sent twice, with the same numbers.
     """
 
     run: int
     job: JobId
     first: int
-    """The number of the first of them: a run's are numbered from 1."""
+    """The number of the first of them, which count from 1 in every run."""
     points: tuple[Point, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RefusalNews:
-    """Something that the agent said was not taken, and why."""
+    """A request that was refused, and why."""
 
     what: str
     reason: str
     final: bool = False
-    """Whether it would be refused again, however often it is said."""
+    """Whether it would be refused however often it is sent."""
     home: str = ""
-    """The only machine that a job can go on on, where that is why its run was refused."""
+    """The only machine that the job can run on, if that is why its run was refused."""
 
 
 @dataclass(frozen=True, slots=True)
-class OverNews:
-    """The app is over; nothing more will come."""
+class AppEndNews:
+    """The app has ended; this is the last item."""
 
     outcome: str
 
@@ -292,54 +289,54 @@ NewsItem = (
     | ProgressNews
     | PointsNews
     | RefusalNews
-    | OverNews
+    | AppEndNews
 )
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What an app should know, the oldest first. Times are the cluster's."""
+    """The answer to a report: all items not acknowledged. Times are on the cluster's clock."""
 
     epoch: int
     answers: int
-    """The number of the report that this answers."""
+    """The number of the report."""
     at: float
     first: int
     """The number of the first item; the others follow it."""
     items: tuple[NewsItem, ...]
     fence: int = 0
-    """The number of the session, which comes with every report from now on."""
+    """The number of the session, to be sent with every report from now on."""
 
 
 # To hosts of agents
 
 
 @dataclass(frozen=True, slots=True)
-class HostedAsked:
-    """Which apps of its owner need an agent? Answered at once if that has changed since."""
+class HostedAppsRequest:
+    """Ask which apps of an owner need an agent; answered at once if that has changed since."""
 
     revision: int = 0
     """Of the last answer; 0 before the first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hosted:
-    """The apps of an owner that need an agent of the service's."""
+class HostedApps:
+    """The apps of an owner that need an agent which the service hosts."""
 
     revision: int
     apps: tuple[AppId, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class SheetAsked:
-    """What was submitted as this app?"""
+class SubmittedAppRequest:
+    """Ask for the app file of an app."""
 
     app: AppId
 
 
 @dataclass(frozen=True, slots=True)
 class SubmittedApp:
-    """An app as it was written down, for its agent and nobody else: its environment is in it."""
+    """An app as submitted, for its agent alone: its environment may hold secrets."""
 
     app: AppId
     owner: OwnerId

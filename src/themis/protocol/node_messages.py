@@ -185,8 +185,8 @@ class RunReport:
     """Bytes that it has printed, once it is over."""
     trouble: str = ""
     """What of its metrics could not be read, and why."""
-    told: bool = False
-    """Whether it was told to go before it was over, by its node or its supervisor."""
+    interrupted: bool = False
+    """Whether its node or its supervisor told it to stop before it ended."""
 
     def __post_init__(self) -> None:
         if weight_of(self.points) > MOST_POINTS:

@@ -4,7 +4,7 @@
     orders = await NodeClient(connection).report(report)
 
     async with AgentLink(AgentClient(connection), AppId("sweep")) as link:
-        link.say(EndSaid())
+        link.say(EndApp())
         async for item in link.news(): ...          # agent_host/session_client.py
 
 Errors are the same as on the other side of the wire: `DeniedError`, `RefusedError`, ... and
@@ -22,11 +22,11 @@ from themis.core.model import AppId
 from themis.errors import ConfigError, ThemisError, UnavailableError, UnknownCallerError
 from themis.protocol.agent_messages import (
     AgentReport,
-    Hosted,
-    HostedAsked,
+    HostedApps,
+    HostedAppsRequest,
     News,
-    SheetAsked,
     SubmittedApp,
+    SubmittedAppRequest,
 )
 from themis.protocol.node_messages import NodeReport, Orders
 from themis.rpc.methods import (
@@ -273,13 +273,13 @@ class AgentClient(_Client):
 class HostClient(AgentClient):
     """Calls for the agent host of an owner."""
 
-    async def hosted(self, revision: int) -> Hosted:
+    async def hosted(self, revision: int) -> HostedApps:
         """The apps that need an agent; waits a while for another answer than the last.
 
         Raises:
             ThemisError: As the service said, or `UnavailableError`.
         """
-        return await self._ask(HOSTED, HostedAsked(revision), Hosted)
+        return await self._ask(HOSTED, HostedAppsRequest(revision), HostedApps)
 
     async def sheet(self, app: AppId) -> SubmittedApp:
         """The file of a submitted app.
@@ -287,7 +287,7 @@ class HostClient(AgentClient):
         Raises:
             ThemisError: As the service said, or `UnavailableError`.
         """
-        return await self._ask(SHEET, SheetAsked(app), SubmittedApp)
+        return await self._ask(SHEET, SubmittedAppRequest(app), SubmittedApp)
 
 
 async def refused(address: Address, seconds: float = 2.0) -> bool:

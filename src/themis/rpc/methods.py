@@ -21,20 +21,20 @@ from themis.errors import (
 )
 from themis.protocol.agent_messages import (
     AgentReport,
-    BidSaid,
-    EndSaid,
-    Hosted,
-    HostedAsked,
+    BidReply,
+    EndApp,
+    HostedApps,
+    HostedAppsRequest,
     News,
-    PhaseSaid,
-    ReachedSaid,
-    ReleaseSaid,
-    RunSaid,
-    SheetAsked,
-    StopSaid,
+    PhaseStart,
+    Reached,
+    ReleaseRequest,
+    RunRequest,
+    StopRequest,
     SubmittedApp,
-    TargetsSaid,
-    TrialSaid,
+    SubmittedAppRequest,
+    TargetChange,
+    TrialParams,
 )
 from themis.protocol.node_messages import MOST_REPORTED, NodeReport, Orders
 from themis.security.permissions import Verb
@@ -78,20 +78,22 @@ REPORT = Rpc("themis.v1.Nodes", "Report", NodeReport, Orders, Verb.NODE_REPORT, 
 EXCHANGE = Rpc("themis.v1.Agents", "Exchange", AgentReport, News, Verb.AGENT_POLL)
 REPORTS = replace(REPORT, method="Talk", streams=True)
 EXCHANGES = replace(EXCHANGE, method="Talk", streams=True)
-HOSTED = Rpc("themis.v1.Agents", "ListHosted", HostedAsked, Hosted, Verb.AGENT_POLL)
-SHEET = Rpc("themis.v1.Agents", "GetSheet", SheetAsked, SubmittedApp, Verb.AGENT_POLL)
+HOSTED = Rpc("themis.v1.Agents", "ListHosted", HostedAppsRequest, HostedApps, Verb.AGENT_POLL)
+SHEET = Rpc(
+    "themis.v1.Agents", "GetSubmittedApp", SubmittedAppRequest, SubmittedApp, Verb.AGENT_POLL
+)
 RPCS = (REPORT, EXCHANGE, REPORTS, EXCHANGES, HOSTED, SHEET)
 
 SAID_VERBS: Mapping[type, Verb] = {
-    BidSaid: Verb.AGENT_BID,
-    RunSaid: Verb.AGENT_JOBS,
-    StopSaid: Verb.AGENT_JOBS,
-    ReleaseSaid: Verb.AGENT_GIVE_BACK,
-    PhaseSaid: Verb.AGENT_PHASE,
-    TargetsSaid: Verb.AGENT_PHASE,
-    TrialSaid: Verb.AGENT_PHASE,
-    ReachedSaid: Verb.AGENT_PHASE,
-    EndSaid: Verb.AGENT_FINISH,
+    BidReply: Verb.AGENT_BID,
+    RunRequest: Verb.AGENT_JOBS,
+    StopRequest: Verb.AGENT_JOBS,
+    ReleaseRequest: Verb.AGENT_GIVE_BACK,
+    PhaseStart: Verb.AGENT_PHASE,
+    TargetChange: Verb.AGENT_PHASE,
+    TrialParams: Verb.AGENT_PHASE,
+    Reached: Verb.AGENT_PHASE,
+    EndApp: Verb.AGENT_FINISH,
 }
 """Each thing that an agent says in an exchange needs a verb of its own."""
 
@@ -129,7 +131,7 @@ def cost_of(rpc: Rpc, message: Any) -> float:
         return 1.0
     agents = rpc.takes is AgentReport
     if agents:
-        name, said, most = "said", len(message.said), MOST_SAID
+        name, said, most = "requests", len(message.requests), MOST_SAID
     else:
         name, said = "runs", len(message.runs)
         most = MOST_SAID + 2 * len(message.slots)

@@ -8,7 +8,6 @@ sessions.take(event, outcome)           # news for agents, kept in outboxes unti
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import assert_never
 
 from themis.core.arbiter import commands as cmd
 from themis.core.arbiter import events as ev
@@ -25,43 +24,30 @@ from themis.core.steward.commands import (
     TellRun,
 )
 from themis.core.steward.events import (
-    AgentEvent,
     AgentSpoke,
-    AppWon,
-    JobNoted,
-    PointsHeard,
-    ReleaseRequested,
-    RunRequested,
+    PointsAcknowledged,
     SessionOpened,
     StewardEvent,
-    StopRequested,
-    TrialChosen,
 )
 from themis.core.steward.rows import ActiveRun, RunEnd
 from themis.core.steward.steward import DISPLACED
 from themis.errors import InvariantError, RefusedError, StaleAnswerError, UnknownAppError
 from themis.protocol.agent_messages import (
     AgentReport,
+    AgentRequest,
     AgentStart,
-    BidSaid,
-    EndSaid,
+    AppEndNews,
+    BidReply,
     LeaseNews,
     News,
     NewsItem,
     OfferNews,
-    OverNews,
-    PhaseSaid,
     PointsNews,
-    ReachedSaid,
     RefusalNews,
-    ReleaseSaid,
     RunNews,
-    RunSaid,
-    Said,
-    StopSaid,
-    TargetsSaid,
+    RunRequest,
     TopologyNews,
-    TrialSaid,
+    TrialParams,
 )
 from themis.protocol.node_messages import RunState
 from themis.service.outbox import AgentOutbox
@@ -213,7 +199,7 @@ class AgentSessions:
     def _end(self, app: AppId, outcome: str) -> None:
         """An app is over; unless there is another one of the same name by now."""
         if app in self.outboxes and app not in self._steward.arbiter.world.apps:
-            self.outboxes[app].end(OverNews(outcome))
+            self.outboxes[app].end(AppEndNews(outcome))
             self._wake(app)
 
     def _put(self, app: AppId, item: NewsItem) -> None:
@@ -249,8 +235,7 @@ class AgentSessions:
         said = outbox.receive(report, now, fence)
         acknowledged = outbox.acknowledged_points()
         if acknowledged:
-            points = PointsHeard(now, app, *acknowledged[0], acknowledged[1:])
-            self._loop.apply(AgentSpoke(now, app, fence, points))
+            self._loop.apply(PointsAcknowledged(now, app, fence, acknowledged))
         for item in said:
             self._hear(outbox, fence, item)
         if not outbox.pending:
@@ -283,7 +268,7 @@ class AgentSessions:
             epoch = self._steward.epoch
             first = report.heard + 1 if report.epoch == epoch else 1
             outbox = self.outboxes[app] = AgentOutbox(app, epoch, self._loop.now(), first)
-        outbox.end(OverNews(ended.outcome))
+        outbox.end(AppEndNews(ended.outcome))
         outbox.receive(report, self._loop.now(), report.fence)
         if not outbox.pending:
             del self.outboxes[app]
@@ -323,7 +308,7 @@ class AgentSessions:
             if report.fence != self._steward.fence_of(app):
                 raise StaleAnswerError(app, DISPLACED)
             return report.fence
-        if report.said:
+        if report.requests:
             reason = "a session begins with a report that says nothing, and is given its number"
             raise RefusedError(app, reason)
         # A new session is stored before anything is told of it, and so after its `AgentStart`.
@@ -389,57 +374,30 @@ class AgentSessions:
         if outbox.offer is not None and outbox.offer.deadline > self._loop.now():
             outbox.put(outbox.offer)  # It was asked while it had no agent.
 
-    def _hear(self, outbox: AgentOutbox, fence: int, said: Said) -> None:
+    def _hear(self, outbox: AgentOutbox, fence: int, said: AgentRequest) -> None:
         app, at = outbox.app, self._loop.now()
         refusal = _objection(app, said)
         if refusal is None:
-            if isinstance(said, BidSaid):
+            if isinstance(said, BidReply):
                 outbox.end_round(said.round)
-            outcome = self._loop.apply(AgentSpoke(at, app, fence, event_of(at, app, said)))
+            outcome = self._loop.apply(AgentSpoke(at, app, fence, said))
             if outcome.refusal is not None:
                 refusal = RefusalNews(type(said).__name__, outcome.refusal.reason)
         if refusal is not None:
             self._put(app, refusal)
 
 
-def _objection(app: AppId, said: Said) -> RefusalNews | None:
+def _objection(app: AppId, said: AgentRequest) -> RefusalNews | None:
     """Why the steward need not even see what an agent says."""
     match said:
-        case BidSaid(bid=bid) if bid.app != app:
+        case BidReply(bid=bid) if bid.app != app:
             return RefusalNews("bid", "it names another app")
-        case RunSaid() if trouble := trouble_with(said.program):
+        case RunRequest() if trouble := trouble_with(said.program):
             return RefusalNews(said.key, trouble, final=True)
-        case TrialSaid() if trouble := trouble_with_params(said.params):
+        case TrialParams() if trouble := trouble_with_params(said.params):
             return RefusalNews(said.job, trouble)
         case _:
             return None
-
-
-def event_of(at: float, app: AppId, said: Said) -> AgentEvent:
-    """The steward's event for what an agent says."""
-    match said:
-        case BidSaid():
-            return ev.BidReceived(at, app, said.round, said.bid)
-        case RunSaid():
-            return RunRequested(at, app, said.job, said.gpus, said.program, said.key, said.limit)
-        case StopSaid():
-            return StopRequested(at, app, said.run, said.key)
-        case ReleaseSaid():
-            return ReleaseRequested(at, app, said.gpus, said.tokens)
-        case PhaseSaid():
-            return ev.PhaseStarted(at, app, said.phase, said.targets)
-        case TargetsSaid(added=True):
-            return ev.WorkAdded(at, app, said.targets)
-        case TargetsSaid():
-            return ev.TargetsRevised(at, app, said.targets)
-        case TrialSaid():
-            return TrialChosen(at, app, said.job, said.params)
-        case ReachedSaid():
-            return JobNoted(at, app, said.reached)
-        case EndSaid():
-            return AppWon(at, app, said.outcome, said.best)
-        case _:
-            assert_never(said)
 
 
 def run_news(run: ActiveRun | RunEnd) -> RunNews:

@@ -24,11 +24,11 @@ from themis.errors import ConfigError, LimitError, UnavailableError
 from themis.ops.log_format import current_request, marked, report_id, request_id
 from themis.protocol.agent_messages import (
     AgentReport,
-    Hosted,
-    HostedAsked,
+    HostedApps,
+    HostedAppsRequest,
     News,
-    SheetAsked,
     SubmittedApp,
+    SubmittedAppRequest,
 )
 from themis.protocol.node_messages import NodeReport, Orders
 from themis.rpc.methods import (
@@ -111,8 +111,8 @@ class GrpcServer:
         self._answers: dict[type, Callable[[Identity, Any], Awaitable[object]]] = {
             NodeReport: self._report,
             AgentReport: self._exchange,
-            HostedAsked: self._hosted,
-            SheetAsked: self._file,
+            HostedAppsRequest: self._hosted,
+            SubmittedAppRequest: self._file,
         }
         self._server: grpc.aio.Server | None = None
         self.own: Address | None = None
@@ -287,18 +287,18 @@ class GrpcServer:
     async def _exchange(self, identity: Identity, report: AgentReport) -> News:
         owner = self._service.owner_of(report.app)
         require(identity, EXCHANGE.verb, owner)
-        for verb in dict.fromkeys(SAID_VERBS[type(said)] for said in report.said):
+        for verb in dict.fromkeys(SAID_VERBS[type(said)] for said in report.requests):
             require(identity, verb, owner)
         with self.admission.counted(f"{identity.credential} {report.app}"):
             return await self._service.agents.exchange(report)
 
-    async def _hosted(self, identity: Identity, asked: HostedAsked) -> Hosted:
+    async def _hosted(self, identity: Identity, asked: HostedAppsRequest) -> HostedApps:
         require(identity, HOSTED.verb, identity.subject)
         owner = OwnerId(identity.subject)
         with self.admission.counted(f"{identity.credential} hosted"):
             return await self._service.files.hosted_by(owner, asked.revision)
 
-    async def _file(self, identity: Identity, asked: SheetAsked) -> SubmittedApp:
+    async def _file(self, identity: Identity, asked: SubmittedAppRequest) -> SubmittedApp:
         require(identity, SHEET.verb, self._service.owner_of(asked.app))
         return self._service.files.file(asked.app)
 

@@ -10,15 +10,15 @@ from collections import deque
 from themis.core.model import AppId
 from themis.protocol.agent_messages import (
     AgentReport,
+    AgentRequest,
     AgentStart,
+    AppEndNews,
     News,
     NewsItem,
     OfferNews,
-    OverNews,
     PointsNews,
     ProgressNews,
     RunNews,
-    Said,
     TopologyNews,
 )
 
@@ -49,7 +49,7 @@ class AgentOutbox:
         self._number = 0
         self._first = first
         self._items: deque[NewsItem] = deque()
-        self._over: OverNews | None = None
+        self._over: AppEndNews | None = None
         self._acknowledged: dict[int, int] = {}
 
     @property
@@ -84,7 +84,7 @@ class AgentOutbox:
         self.needs_start = False
         self._items.appendleft(start)
 
-    def end(self, over: OverNews) -> None:
+    def end(self, over: AppEndNews) -> None:
         """The app is over; nothing more comes after this."""
         self.offer = None
         if self._over is None:
@@ -96,7 +96,7 @@ class AgentOutbox:
         if self.offer is not None and self.offer.offer.round == number:
             self.offer = None
 
-    def receive(self, report: AgentReport, at: float, fence: int) -> tuple[Said, ...]:
+    def receive(self, report: AgentReport, at: float, fence: int) -> tuple[AgentRequest, ...]:
         """Drop what the agent acknowledges; returns what it says that is new.
 
         Args:
@@ -118,7 +118,7 @@ class AgentOutbox:
         if report.number <= self._number:
             return ()
         self._number = report.number
-        return report.said
+        return report.requests
 
     def _begin_again(self) -> None:
         """Drop all news: the next is `AgentStart`, or that the app is over."""

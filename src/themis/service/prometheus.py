@@ -16,7 +16,6 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from themis.core.arbiter import commands as cmd
-from themis.core.arbiter import events as ev
 from themis.core.arbiter.cluster_state import GONE
 from themis.core.arbiter.leasing import CALLED_IN, DRAINING, GIVEN_BACK, LEASE_ENDS, SHARE_OVER
 from themis.core.arbiter.ledger import GpuState
@@ -25,6 +24,7 @@ from themis.core.model import AppId, GpuId, Lease
 from themis.core.model.reasons import Reason
 from themis.core.steward.commands import Outcome, StewardCommand
 from themis.core.steward.events import AgentSpoke, StewardEvent
+from themis.protocol.agent_messages import BidReply
 from themis.service.agent_sessions import AgentSessions
 from themis.service.retired_machines import RetiredMachines
 from themis.service.run_diagnostics import reason_of, runs_by_app
@@ -93,16 +93,16 @@ class Metrics:
 
     def take(self, event: StewardEvent, outcome: Outcome) -> None:
         """Count what is to be counted in an outcome."""
-        if isinstance(event, AgentSpoke) and isinstance(event.event, ev.BidReceived):
-            self._count_bid(event.event)
+        if isinstance(event, AgentSpoke) and isinstance(event.request, BidReply):
+            self._count_bid(event.at, event.app, event.request.round)
         for command in outcome.commands:
             self._count(command)
 
-    def _count_bid(self, bid: ev.BidReceived) -> None:
-        asked = self._asked.get(bid.app)
-        if asked is not None and asked[0] == bid.round:
-            del self._asked[bid.app]
-            self._bids.observe(max(0.0, bid.at - asked[1]))
+    def _count_bid(self, at: float, app: AppId, round_: int) -> None:
+        asked = self._asked.get(app)
+        if asked is not None and asked[0] == round_:
+            del self._asked[app]
+            self._bids.observe(max(0.0, at - asked[1]))
 
     def _count(self, command: StewardCommand) -> None:
         match command:

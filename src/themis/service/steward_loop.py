@@ -160,7 +160,7 @@ class StewardLoop:
             return None
         passing = cmd.WakeMe | TellPoints
         commands = [item for item in outcome.commands if not isinstance(item, passing)]
-        kind = type(event.event if isinstance(event, AgentSpoke) else event).__name__
+        kind = type(event.request if isinstance(event, AgentSpoke) else event).__name__
         return LogEntry(self.steward.arbiter.now, kind, body_of(events, commands))
 
     def _tell(

@@ -20,7 +20,7 @@ from themis.core.steward.commands import Outcome
 from themis.core.steward.events import StewardEvent
 from themis.core.steward.steward import Steward
 from themis.errors import RefusedError, UnknownAppError
-from themis.protocol.agent_messages import Hosted, SubmittedApp
+from themis.protocol.agent_messages import HostedApps, SubmittedApp
 from themis.recording.codec import decode, dumps, loads
 from themis.service.persistence.commit_queue import DurableRows, Rows
 
@@ -118,12 +118,12 @@ class SubmittedApps:
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
 
-    async def hosted_by(self, owner: OwnerId, revision: int) -> Hosted:
+    async def hosted_by(self, owner: OwnerId, revision: int) -> HostedApps:
         """The apps of an owner that need an agent; at once if that may have changed since."""
         if revision == self._revision:
             await self.hosting_changed(POLL)
         mine = [app for app, whose in self._hosted().items() if whose == owner]
-        return Hosted(self._revision, tuple(sorted(mine)))
+        return HostedApps(self._revision, tuple(sorted(mine)))
 
 
 def _read(text: str) -> SubmittedApp:

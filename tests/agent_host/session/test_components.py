@@ -18,9 +18,9 @@ from themis.protocol.agent_messages import (
     JobPast,
     LeaseNews,
     PointsNews,
-    ReleaseSaid,
+    ReleaseRequest,
     RunNews,
-    StopSaid,
+    StopRequest,
 )
 from themis.protocol.node_messages import NOT_FINITE, Point, RunState
 
@@ -57,7 +57,7 @@ class TestTrials:
         assert (trials.failed, trials.all_failed) == ((JOB,), False)
         trials.give_up(OTHER, "boom")
         assert trials.all_failed
-        assert trials.reached(JOB).reached.failed == "boom"
+        assert trials.reached(JOB).failed == "boom"
 
     @pytest.mark.parametrize(("goal", "cost"), [("minimize", 0.5), ("maximize", -0.5)])
     def test_a_lower_cost_is_better_whatever_the_goal(self, goal: str, cost: float) -> None:
@@ -88,7 +88,7 @@ class TestRuns:
         runs = RunTracker("s")
         key = runs.request(JOB, GPUS, 0.0)
         assert runs.job_of(key) == JOB
-        assert runs.stop(JOB, 1.0) == StopSaid(0, key)
+        assert runs.stop(JOB, 1.0) == StopRequest(0, key)
         assert runs.stop(JOB, 1.0) is None
         again = runs.request(JOB, GPUS, 2.0)
         assert again != key
@@ -223,7 +223,7 @@ class TestLeases:
 
     def test_gpus_are_given_back_with_the_tokens_of_their_leases(self) -> None:
         held = HeldLeases([lease(1, 10), lease(2, 11)])
-        assert held.release([GpuId(2), GpuId(5)]) == ReleaseSaid((GpuId(2),), (11,))
+        assert held.release([GpuId(2), GpuId(5)]) == ReleaseRequest((GpuId(2),), (11,))
 
     def test_a_lease_that_is_gone_or_past_its_end_has_ended(self) -> None:
         held = HeldLeases([lease(1, 10, end=50.0)])

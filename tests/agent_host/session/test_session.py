@@ -18,24 +18,23 @@ from themis.core.model import AppId, AppSpec, GpuId, JobId, Lease, LeaseSource, 
 from themis.core.model.presets import preset
 from themis.core.tuners import Curves, Tuner
 from themis.protocol.agent_messages import (
+    AgentRequest,
     AgentStart,
+    AppEndNews,
     Curve,
-    EndSaid,
+    EndApp,
     JobPast,
     LeaseNews,
-    OverNews,
-    PhaseSaid,
+    PhaseStart,
     PointsNews,
     Reached,
-    ReachedSaid,
     RefusalNews,
-    ReleaseSaid,
+    ReleaseRequest,
     RunNews,
-    RunSaid,
-    Said,
-    StopSaid,
-    TargetsSaid,
-    TrialSaid,
+    RunRequest,
+    StopRequest,
+    TargetChange,
+    TrialParams,
 )
 from themis.protocol.node_messages import NOT_FINITE, Point, RunState
 
@@ -72,16 +71,16 @@ class Stage:
         self.at = 0.0
         self.leases: dict[int, Lease] = {}
         self.reached: list[Reached] = []
-        self.trials: list[TrialSaid] = []
+        self.trials: list[TrialParams] = []
         self.curves: dict[JobId, list[tuple[float, float]]] = {}
         self.done: dict[JobId, float] = {}
         self.phase = 0
         self.live: dict[JobId, RunNews] = {}
         self.ended: dict[JobId, RunNews] = {}
-        self.asked: list[RunSaid] = []
+        self.asked: list[RunRequest] = []
         self.stopped: list[int | str] = []
         self.released: list[int] = []
-        self.end: EndSaid | None = None
+        self.end: EndApp | None = None
         self.count = 0
         self.sessions = 0
         self.past: tuple[JobPast, ...] = ()
@@ -119,43 +118,43 @@ class Stage:
         self.agents.append(RecordedAgent(self.events, spec, tuner, **options))
         return self.agents[-1]
 
-    def hear(self, item: Any) -> list[Said]:
+    def hear(self, item: Any) -> list[AgentRequest]:
         self.at += 0.01
         return self._take(self.session.hear(self.at, item))
 
-    def wake(self, at: float) -> list[Said]:
+    def wake(self, at: float) -> list[AgentRequest]:
         self.at = at
         return self._take(self.session.wake(at))
 
-    def _take(self, said: Sequence[Said]) -> list[Said]:
+    def _take(self, said: Sequence[AgentRequest]) -> list[AgentRequest]:
         for each in said:
             match each:
-                case RunSaid():
+                case RunRequest():
                     self.asked.append(each)
                     self.count += 1
                     self.live[each.job] = RunNews(
                         self.count, each.job, each.gpus, each.key, RunState.STARTING
                     )
                     self.ended.pop(each.job, None)
-                case StopSaid():
+                case StopRequest():
                     self.stopped.append(each.run or each.key)
-                case ReachedSaid():
-                    self.reached.append(each.reached)
-                case TrialSaid():
+                case Reached():
+                    self.reached.append(each)
+                case TrialParams():
                     self.trials.append(each)
-                case PhaseSaid():
+                case PhaseStart():
                     self.phase = each.phase
-                case ReleaseSaid():
+                case ReleaseRequest():
                     self.released.extend(each.gpus)
                     for gpu in each.gpus:
                         del self.leases[gpu]
-                case EndSaid():
+                case EndApp():
                     self.end = each
                 case _:
                     pass
         return list(said)
 
-    def grant(self, *gpus: int) -> list[Said]:
+    def grant(self, *gpus: int) -> list[AgentRequest]:
         leases = tuple(
             Lease(
                 GpuId(gpu), AppId("sweep"), 100 + gpu, self.at, self.at + 600.0, LeaseSource.AUCTION
@@ -165,10 +164,10 @@ class Stage:
         self.leases.update((lease.gpu, lease) for lease in leases)
         return self.hear(LeaseNews(granted=leases))
 
-    def revoke(self, *gpus: int) -> list[Said]:
+    def revoke(self, *gpus: int) -> list[AgentRequest]:
         return self.hear(LeaseNews(revoked=tuple(self.leases.pop(gpu) for gpu in gpus)))
 
-    def report(self, job: JobId, iteration: float, loss: float) -> list[Said]:
+    def report(self, job: JobId, iteration: float, loss: float) -> list[AgentRequest]:
         run = self.live[job]
         self.done[job] = iteration
         self.curves.setdefault(job, []).append((iteration, loss))
@@ -181,15 +180,17 @@ class Stage:
         code: int | None,
         state: RunState = RunState.EXITED,
         *,
-        told: bool = False,
-    ) -> list[Said]:
+        interrupted: bool = False,
+    ) -> list[AgentRequest]:
         run = self.live.pop(job)
         done = self.done.get(job, 0.0)
-        over = RunNews(run.run, job, run.gpus, run.key, state, code, done, "boom", told=told)
+        over = RunNews(
+            run.run, job, run.gpus, run.key, state, code, done, "boom", interrupted=interrupted
+        )
         self.ended[job] = over
         return self.hear(over)
 
-    def finish(self, job: JobId, loss: float) -> list[Said]:
+    def finish(self, job: JobId, loss: float) -> list[AgentRequest]:
         """A job trains to its limit and exits."""
         limit = next(each.limit for each in reversed(self.asked) if each.job == job)
         self.report(job, limit, loss)
@@ -217,7 +218,7 @@ def test_a_sweep_runs_phase_by_phase_to_its_winner() -> None:
         stage.finish(job, quality[job])
     assert stage.running() == ["0"]
     stage.finish(JobId("0"), quality[JobId("0")])
-    assert stage.end == EndSaid("finished", JobId("0"))
+    assert stage.end == EndApp("finished", JobId("0"))
     assert [each.limit for each in stage.asked if each.job == "0"][-1] == 12.0
 
 
@@ -246,7 +247,7 @@ def test_an_agent_that_begins_again_at_any_moment_comes_to_the_same_end(moment: 
             steps += 1
             if job in stage.live:
                 stage.finish(job, quality[job])
-    assert stage.end == EndSaid("finished", JobId("0"))
+    assert stage.end == EndApp("finished", JobId("0"))
     seen = [(each.job, each.iterations) for each in stage.reached]
     assert len(seen) == len(set(seen)), "no phase of a job was told twice"
 
@@ -363,7 +364,7 @@ def test_jobs_that_were_given_up_stay_so_in_the_phases_that_follow(restarts: boo
             stage.begin()
         assert (stage.phase, stage.running()) == (phase, ["0"])
         stage.finish(JobId("0"), 1.0)
-    assert stage.end == EndSaid("finished", JobId("0"))
+    assert stage.end == EndApp("finished", JobId("0"))
     assert sorted({each.job for each in stage.asked[4:]}) == ["0"]
 
 
@@ -396,7 +397,7 @@ def test_a_trial_that_fails_before_others_are_chosen_does_not_end_the_search() -
     assert stage.end is None
     (second,) = stage.running()
     stage.finish(second, 1.0)
-    assert stage.end == EndSaid("finished", second)
+    assert stage.end == EndApp("finished", second)
 
 
 def test_exiting_with_0_too_early_is_a_failure() -> None:
@@ -421,7 +422,7 @@ def test_a_job_that_goes_beyond_its_limit_and_is_told_to_go_is_done(restarts: bo
         stage.begin()
     else:
         stage.exit(job, RESUMABLE)
-    assert stage.end == EndSaid("finished", job)
+    assert stage.end == EndApp("finished", job)
 
 
 def test_a_job_that_crashes_beyond_its_limit_has_failed() -> None:
@@ -448,7 +449,7 @@ def test_a_job_that_finds_nothing_left_to_do_is_done_if_its_node_knows_how_far_i
     assert stage.running() == [job]
     stage.done[job] = stage.asked[-1].limit
     stage.exit(job, 0)
-    assert stage.end == EndSaid("finished", job)
+    assert stage.end == EndApp("finished", job)
 
 
 def test_a_job_that_never_reports_knows_itself_when_it_is_done() -> None:
@@ -456,7 +457,7 @@ def test_a_job_that_never_reports_knows_itself_when_it_is_done() -> None:
     stage.grant(0)
     assert stage.asked[0].limit == 0.0
     stage.exit(JobId("0"), 0)
-    assert stage.end == EndSaid("finished", JobId("0"))
+    assert stage.end == EndApp("finished", JobId("0"))
 
 
 @pytest.mark.parametrize(
@@ -500,7 +501,7 @@ def test_trials_that_nothing_compares_need_not_report_and_then_there_is_no_best(
     stage.grant(0, 1, 2, 3)
     for job in stage.running():
         stage.exit(job, 0)
-    assert stage.end == EndSaid("finished", None)
+    assert stage.end == EndApp("finished", None)
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -515,7 +516,7 @@ def test_of_trials_that_nothing_has_to_compare_the_best_that_reports_wins(restar
     if restarts:
         stage.end = None
         stage.begin()
-    assert stage.end == EndSaid("finished", second)
+    assert stage.end == EndApp("finished", second)
 
 
 def test_a_job_without_limit_goes_on_until_it_exits_with_0_whatever_it_reports(
@@ -535,12 +536,12 @@ def test_a_job_without_limit_goes_on_until_it_exits_with_0_whatever_it_reports(
     job = JobId("0")
     for iteration in (1.0, 2.0, 59.0):
         stage.report(job, iteration, 0.5)
-    stage.exit(job, RESUMABLE, told=True)
+    stage.exit(job, RESUMABLE, interrupted=True)
     assert stage.running() == [job], "it goes on"
     assert set(told) <= {0.0}, "its iterations are no part of the one whole that it has to do"
     stage.report(job, 60.0, 0.5)
     stage.exit(job, 0)
-    assert stage.end == EndSaid("finished", job)
+    assert stage.end == EndApp("finished", job)
     assert stage.reached[-1].iterations == 60.0
 
 
@@ -557,7 +558,7 @@ def test_a_job_that_says_nothing_may_save_and_go_when_its_node_tells_it_to() -> 
     stage.grant(0)
     (job,) = stage.running()
     # A round was late: its lease is renewed, and its node told it to go all the same.
-    stage.exit(job, RESUMABLE, told=True)
+    stage.exit(job, RESUMABLE, interrupted=True)
     assert not stage.reached, "it is not given up"
     stage.grant(1, 2, 3)
     assert job in stage.live
@@ -708,13 +709,13 @@ def test_curves_are_stopped_where_they_flatten_and_the_arbiter_hears_of_it() -> 
     stage = Stage(stop={"method": "curve", "max_iterations": 1000})
     stage.grant(0, 1, 2, 3)
     job = JobId("1")
-    said: list[Said] = []
+    said: list[AgentRequest] = []
     for step in range(1, 200):
         if job not in stage.live or stage.reached:
             break
         said += stage.report(job, 10.0 * step, 0.5 + math.exp(-step))
     assert [each.job for each in stage.reached] == [job]
-    assert any(isinstance(each, TargetsSaid) for each in said)
+    assert any(isinstance(each, TargetChange) for each in said)
     assert stage.stopped
 
 
@@ -733,7 +734,7 @@ def test_points_that_come_twice_count_once(monkeypatch: pytest.MonkeyPatch) -> N
 def test_nothing_is_said_once_the_app_is_over() -> None:
     stage = Stage()
     stage.grant(0)
-    stage.hear(OverNews("cancelled"))
+    stage.hear(AppEndNews("cancelled"))
     assert stage.grant(1) == []
     assert stage.session.over
 

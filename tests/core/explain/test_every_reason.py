@@ -32,8 +32,9 @@ from themis.core.model import (
 from themis.core.model.reasons import Reason
 from themis.core.policies import Allotment, Notes, Plan
 from themis.core.policies.base import AppStanding, View
-from themis.core.steward.events import ReportCame, RunRequested, StopRequested
+from themis.core.steward.events import AgentSpoke, ReportCame
 from themis.dashboard.reason_labels import REASONS
+from themis.protocol.agent_messages import RunRequest, StopRequest
 from themis.protocol.node_messages import (
     NodeReport,
     Program,
@@ -127,8 +128,8 @@ class Stage:
         self.reports_of(epoch=0)
         self.reports_of()
         self.submit(iterations=100)
-        request = (APP, J0, (GpuId(0),), Program(("train",)), "k", 100.0)
-        self.happens(lambda now: RunRequested(now, *request))
+        request = RunRequest(J0, (GpuId(0),), Program(("train",)), "k", 100.0)
+        self.happens(lambda now: AgentSpoke(now, APP, 0, request))
         if ends is not None:
             self.reports_of(RunReport(1, APP, J0, RunState.EXITED, ends, 0.0, 0.0, "it went wrong"))
             self.reports_of()
@@ -215,7 +216,7 @@ def lazy(stage: Stage) -> None:
 
 def saving(stage: Stage) -> None:
     stage.trains()
-    stage.happens(lambda now: StopRequested(now, APP, 1))
+    stage.happens(lambda now: AgentSpoke(now, APP, 0, StopRequest(1)))
 
 
 def mine(view: View) -> Plan:

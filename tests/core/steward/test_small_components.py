@@ -34,7 +34,7 @@ from themis.core.steward.rows import (
 from themis.core.steward.run_progress import RunHealth, RunProgress, is_early, restored, withheld
 from themis.core.steward.shared_storage import NodeStorage, PlacementRefusal, SharedStorage
 from themis.core.steward.trials import WRITE_EVERY, Trials
-from themis.protocol.agent_messages import Curve, Reached, TrialSaid
+from themis.protocol.agent_messages import Curve, Reached, TrialParams
 from themis.protocol.node_messages import Point, RunReport, RunState
 
 # Progress
@@ -219,7 +219,7 @@ def test_a_new_agent_is_told_all_but_the_curves_of_jobs_that_were_given_up() -> 
     )
     trials = Trials(rows)
     curves = (Curve(J1, ((1.0, 0.5),)),)
-    assert trials.for_agent(A) == ((TrialSaid(J1, "{}"),), (given_up, done), curves)
+    assert trials.for_agent(A) == ((TrialParams(J1, "{}"),), (given_up, done), curves)
     assert trials.best(A) == J1
     assert trials.gave_up(A, J0)
     deleted = trials.forget(A)
@@ -234,11 +234,11 @@ def test_a_new_agent_is_told_all_but_the_curves_of_jobs_that_were_given_up() -> 
 
 def test_an_outcome_has_what_changed_since_the_last_one() -> None:
     out = OutcomeBuilder({"runs": RunCount(1)}, 0.0)
-    out.begin(ev.Woken(2.0), 2.0)
+    out.begin(ev.Woken(2.0))
     out.store({"runs": RunCount(2), "ttl": None})
     changes = out.build(None).changes
     assert changes.rows == {"runs": RunCount(2)}, "a row that was never written is not deleted"
-    out.begin(ev.Woken(1.0), 1.0)
+    out.begin(ev.Woken(1.0))
     assert out.now == 2.0
     assert not out.build(None).changes.any
     assert out.rows == {"runs": RunCount(2)}

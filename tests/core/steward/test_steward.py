@@ -24,22 +24,24 @@ from themis.core.steward.commands import (
 from themis.core.steward.events import (
     AgentSpoke,
     AppForgotten,
-    JobNoted,
     LogsWanted,
-    PointsHeard,
-    ReleaseRequested,
+    PointsAcknowledged,
     ReportCame,
-    RunRequested,
     SessionOpened,
     StewardEvent,
-    StopRequested,
-    TrialChosen,
 )
 from themis.core.steward.job_logs import MOST_RUNS, shortened
 from themis.core.steward.rows import ActiveRun, LoggedRun, LogsRow, RunEnd, StewardRow
 from themis.core.steward.steward import DISPLACED, Steward
 from themis.errors import ConfigError
-from themis.protocol.agent_messages import News, Reached
+from themis.protocol.agent_messages import (
+    News,
+    Reached,
+    ReleaseRequest,
+    RunRequest,
+    StopRequest,
+    TrialParams,
+)
 from themis.protocol.node_messages import (
     LogPart,
     LogWanted,
@@ -139,7 +141,7 @@ class Desk:
 
     def ask(self, at: float, *gpus: int, key: str = "k", app: AppId = A) -> Outcome:
         wanted = tuple(map(GpuId, gpus))
-        return self.take(RunRequested(at, app, J0, wanted, TRAIN, key))
+        return self.take(AgentSpoke(at, app, 0, RunRequest(J0, wanted, TRAIN, key)))
 
 
 def orders_in(outcome: Outcome) -> Orders:
@@ -361,7 +363,7 @@ def test_an_agent_that_gives_back_a_gpu_is_not_believed_that_it_is_empty() -> No
     desk = Desk().ready(A)
     desk.ask(5.0, 0)
     desk.report(6.0, running(), busy=ON_0)
-    given = desk.take(ReleaseRequested(6.5, A, (GpuId(0),), (desk.token(),)))
+    given = desk.take(AgentSpoke(6.5, A, 0, ReleaseRequest((GpuId(0),), (desk.token(),))))
     assert desk.state() is GpuState.LEASED
     assert given.changes.rows is not None
     assert "release/0" in given.changes.rows
@@ -376,7 +378,7 @@ def test_an_agent_that_gives_back_a_gpu_is_not_believed_that_it_is_empty() -> No
 def test_a_late_release_does_not_give_back_what_was_granted_since() -> None:
     desk = Desk().ready(A)
     old = desk.token()
-    desk.take(ReleaseRequested(6.0, A, (GpuId(0),), (old,)))
+    desk.take(AgentSpoke(6.0, A, 0, ReleaseRequest((GpuId(0),), (old,))))
     desk.report(6.5)
     assert desk.state() is GpuState.FREE
     at = 7.0
@@ -385,7 +387,7 @@ def test_a_late_release_does_not_give_back_what_was_granted_since() -> None:
         assert at < 300.0
         desk.report(at)
     assert desk.token() > old
-    desk.take(ReleaseRequested(at + 0.1, A, (GpuId(0),), (old,)))
+    desk.take(AgentSpoke(at + 0.1, A, 0, ReleaseRequest((GpuId(0),), (old,))))
     assert "release/0" not in desk.rows
     desk.report(at + 0.2)
     assert desk.state() is GpuState.LEASED
@@ -393,7 +395,7 @@ def test_a_late_release_does_not_give_back_what_was_granted_since() -> None:
 
 def test_a_release_that_does_not_name_its_leases_is_refused() -> None:
     desk = Desk().ready(A)
-    outcome = desk.take(ReleaseRequested(6.0, A, (GpuId(0),), ()))
+    outcome = desk.take(AgentSpoke(6.0, A, 0, ReleaseRequest((GpuId(0),), ())))
     assert isinstance(outcome.commands[0], arbiter_commands.Refuse)
     assert not outcome.changes.any
 
@@ -402,7 +404,7 @@ def test_a_job_runs_again_only_when_its_last_run_is_over() -> None:
     desk = Desk().ready(A, A)
     desk.ask(5.0, 0)
     desk.report(6.0, running(), busy=ON_0)
-    desk.take(StopRequested(6.5, A, 1))
+    desk.take(AgentSpoke(6.5, A, 0, StopRequest(1)))
     desk.ask(6.6, 1, key="again")
     assert not desk.steward.runs[2].dispatched
     desk.report(7.0, running(state=RunState.STOPPING), busy={0: SlotState.STOPPING})
@@ -416,7 +418,7 @@ def test_a_run_whose_order_never_arrived_is_over_when_it_is_stopped() -> None:
     desk = Desk().ready(A)
     desk.report(4.0)
     desk.ask(5.0, 0)  # Told, but the answer is lost.
-    desk.take(StopRequested(5.5, A, 1))
+    desk.take(AgentSpoke(5.5, A, 0, StopRequest(1)))
     assert list(desk.steward.runs) == [1]
     desk.report(6.0)
     assert not desk.steward.runs
@@ -451,7 +453,7 @@ def test_what_is_refused_beside_an_event_does_not_count_as_its_refusal() -> None
     for at in range(3, 80, 10):
         desk.report(float(at), odd, busy=ON_0)
     # A round has been due for a moment, and what the node says of the run is told first.
-    outcome = desk.take(StopRequested(90.0, B, 7))
+    outcome = desk.take(AgentSpoke(90.0, B, 0, StopRequest(7)))
     [refusal] = [c for c in outcome.commands if isinstance(c, arbiter_commands.Refuse)]
     assert "iterations of a/j0" in refusal.who
     assert outcome.refusal is None
@@ -476,13 +478,13 @@ def test_a_job_that_did_not_end_well_at_its_target_may_get_gpus_again(
     code: int, counts: float
 ) -> None:
     desk = Desk().ready(A)
-    desk.take(RunRequested(1.5, A, J0, (GpuId(0),), TRAIN, "k", 3.0))
+    desk.take(AgentSpoke(1.5, A, 0, RunRequest(J0, (GpuId(0),), TRAIN, "k", 3.0)))
     desk.report(2.0)
     desk.report(2.5, running(), busy=ON_0)
     desk.report(3.5, running(state=RunState.EXITED, code=code))
     job = desk.steward.arbiter.world.apps[A].jobs[J0]
     assert job.done == counts
-    desk.take(JobNoted(4.0, A, Reached(J0, 3.0, 0.5)))
+    desk.take(AgentSpoke(4.0, A, 0, Reached(J0, 3.0, 0.5)))
     assert job.done == 3.0, "its agent says that it has ended well since"
 
 
@@ -494,10 +496,10 @@ def test_a_job_without_limit_is_done_when_it_says_so_and_not_by_its_iterations()
     desk.report(2.0)
     further = replace(running(), iterations=59.0)
     desk.report(2.5, further, busy=ON_0)
-    desk.report(3.5, replace(further, state=RunState.EXITED, code=75, told=True))
+    desk.report(3.5, replace(further, state=RunState.EXITED, code=75, interrupted=True))
     state = desk.steward.arbiter.world.apps[A]
     assert state.runnable == 1, "it saved and went, and has to go on"
-    desk.take(JobNoted(4.0, A, Reached(J0, 59.0, 0.5)))
+    desk.take(AgentSpoke(4.0, A, 0, Reached(J0, 59.0, 0.5)))
     assert state.runnable == 0
 
 
@@ -505,14 +507,14 @@ def test_a_job_that_went_further_than_it_had_to_is_where_it_had_to_be() -> None:
     desk = Desk().ready()
     desk.owners = {0: A}
     desk.take(ev.AppArrived(1.0, simple_app(A, iterations=3)))
-    desk.take(RunRequested(1.5, A, J0, (GpuId(0),), TRAIN, "k", 3.0))
+    desk.take(AgentSpoke(1.5, A, 0, RunRequest(J0, (GpuId(0),), TRAIN, "k", 3.0)))
     desk.report(2.0)
     further = replace(running(), iterations=5.0)
     desk.report(2.5, further, busy=ON_0)
     desk.report(3.5, replace(further, state=RunState.EXITED, code=75))
     job = desk.steward.arbiter.world.apps[A].jobs[J0]
     assert job.done == 2.0
-    desk.take(JobNoted(4.0, A, Reached(J0, 5.0, 0.5)))
+    desk.take(AgentSpoke(4.0, A, 0, Reached(J0, 5.0, 0.5)))
     assert job.done == 3.0, "else the next phase would be too far from there"
 
 
@@ -523,7 +525,7 @@ def test_iterations_beyond_all_reason_say_nothing_of_how_fast_a_job_is() -> None
     desk.take(ev.AppArrived(1.0, guessed))
     state = desk.steward.arbiter.world.apps[A]
     work = total_work(state.whole)
-    desk.take(RunRequested(1.5, A, J0, (GpuId(0),), TRAIN, "k", 100.0))
+    desk.take(AgentSpoke(1.5, A, 0, RunRequest(J0, (GpuId(0),), TRAIN, "k", 100.0)))
     desk.report(2.0)
     for at, iterations in ((2.5, 1.0), (3.5, 2.0), (4.5, 999999999.0)):
         desk.report(at, replace(running(), iterations=iterations, seconds=at), busy=ON_0)
@@ -537,7 +539,7 @@ def test_iterations_beyond_all_reason_say_nothing_of_how_fast_a_job_is() -> None
 def test_what_an_agent_says_of_a_job_that_is_not_in_this_phase_is_kept_and_harms_nobody() -> None:
     desk = Desk().ready()
     desk.take(ev.AppArrived(1.0, simple_app(A, jobs=2, phases=(Phase(1, 10), Phase(1, 10)))))
-    desk.take(JobNoted(2.0, A, Reached(JobId("j1"), 1.0, 0.5)))
+    desk.take(AgentSpoke(2.0, A, 0, Reached(JobId("j1"), 1.0, 0.5)))
     assert [reached.job for reached in desk.steward.trials.reached(A)] == ["j1"]
 
 
@@ -546,7 +548,7 @@ def test_trials_are_told_in_the_order_of_choosing_whoever_reads_the_store() -> N
     desk = Desk().ready()
     desk.take(ev.AppArrived(1.0, simple_app(A, jobs=12)))
     for job in jobs:
-        desk.take(TrialChosen(2.0, A, job, "{}"))
+        desk.take(AgentSpoke(2.0, A, 0, TrialParams(job, "{}")))
     saved = dict(sorted(desk.rows.items()))
     again = Steward(desk.steward.arbiter, epoch=2, at=9.0, saved=saved)
     for steward in (desk.steward, again):
@@ -556,12 +558,14 @@ def test_trials_are_told_in_the_order_of_choosing_whoever_reads_the_store() -> N
 
 def test_an_agent_that_talks_and_talks_does_not_fill_the_store() -> None:
     desk = Desk().ready(A)
-    outcomes = [desk.take(JobNoted(2.0, A, Reached(J0, 0.5, float(n)))) for n in range(20)]
+    outcomes = [desk.take(AgentSpoke(2.0, A, 0, Reached(J0, 0.5, float(n)))) for n in range(20)]
     assert len(desk.steward.trials.reached(A)) == 8
     assert outcomes[7].refusal is None
     assert outcomes[8].refusal is not None
-    assert desk.take(JobNoted(3.0, A, Reached(J0, 0.5, 1.0))).refusal is None, "it was said before"
-    assert desk.take(JobNoted(3.0, A, Reached(JobId("j1"), 0.5, 1.0))).refusal is None
+    assert desk.take(AgentSpoke(3.0, A, 0, Reached(J0, 0.5, 1.0))).refusal is None, (
+        "it was said before"
+    )
+    assert desk.take(AgentSpoke(3.0, A, 0, Reached(JobId("j1"), 0.5, 1.0))).refusal is None
 
 
 def test_quarantine_follows_the_node() -> None:
@@ -649,7 +653,7 @@ def test_of_a_gang_that_failed_it_counts_for_nothing_that_the_others_were_told_t
     desk, _ = gang()
     desk.report(3.0, running(state=RunState.EXITED, code=1))
     known = desk.steward.nodes["m1"].revision
-    second = replace(running(state=RunState.EXITED, code=75), told=True)
+    second = replace(running(state=RunState.EXITED, code=75), interrupted=True)
     desk.take(ReportCame(3.1, NodeReport("m1", 1, 4, 1, known, IDLE, (second,))))
     result = desk.rows["result/1"]
     assert isinstance(result, RunEnd)
@@ -658,7 +662,7 @@ def test_of_a_gang_that_failed_it_counts_for_nothing_that_the_others_were_told_t
 
 def test_an_agent_is_told_that_its_run_was_told_to_go_by_its_node() -> None:
     desk = training()
-    ended = replace(running(state=RunState.EXITED, code=75), told=True)
+    ended = replace(running(state=RunState.EXITED, code=75), interrupted=True)
     [told] = [c for c in desk.report(6.0, ended).commands if isinstance(c, TellRun)]
     assert told.interrupted
 
@@ -698,10 +702,10 @@ def test_an_agent_is_told_each_point_once_and_its_node_what_was_heard() -> None:
     desk = training()
     assert told(desk.report(6.0, saying(1, 2), busy=ON_0)) == [1.0, 2.0]
     assert told(desk.report(6.1, saying(1, 4), busy=ON_0)) == [3.0, 4.0]
-    desk.take(PointsHeard(6.2, A, 1, 3))
+    desk.take(PointsAcknowledged(6.2, A, 0, ((1, 3),)))
     [answered] = [outcome for outcome in desk.wait(8.0) if outcome.answers]
     assert orders_in(answered).heard == ((1, 3),)
-    desk.take(PointsHeard(8.1, A, 1, 99))
+    desk.take(PointsAcknowledged(8.1, A, 0, ((1, 99),)))
     desk.report(8.2, saying(4, 4), busy=ON_0)
     assert orders_in(desk.take(ev.Woken(9.2))).heard == ((1, 4),), "more than was told"
 
@@ -710,11 +714,11 @@ def test_a_node_is_answered_once_for_all_that_an_agent_heard_at_once() -> None:
     desk, j1 = Desk().ready(A, A), JobId("j1")
     desk.report(4.0)
     desk.ask(5.0, 0)
-    desk.take(RunRequested(5.1, A, j1, (GpuId(1),), TRAIN, "other"))
+    desk.take(AgentSpoke(5.1, A, 0, RunRequest(j1, (GpuId(1),), TRAIN, "other")))
     first = saying(1, 2, more=True)
     both = (first, replace(first, run=2, job=j1))
     desk.report(6.0, *both, busy=dict.fromkeys((0, 1), SlotState.RUNNING))
-    answer = desk.take(PointsHeard(6.5, A, 1, 2, others=((2, 1),)))
+    answer = desk.take(PointsAcknowledged(6.5, A, 0, ((1, 2), (2, 1))))
     assert orders_in(answer).heard == ((1, 2), (2, 1))
 
 
@@ -726,12 +730,12 @@ def test_the_end_of_a_run_is_told_after_all_of_its_points() -> None:
     assert isinstance(row, RunEnd)
     assert row.points_on == "m0"
     desk.report(6.2, saying(1, 2, RunState.EXITED, more=True))
-    answer = desk.take(PointsHeard(6.5, A, 1, 2))
+    answer = desk.take(PointsAcknowledged(6.5, A, 0, ((1, 2),)))
     assert (orders_in(answer).heard, orders_in(answer).forget) == (((1, 2),), ())
     last = desk.report(7.0, saying(3, 3, RunState.EXITED))
     assert told(last) == [3.0, RunState.EXITED]
     assert not told(desk.report(7.2, saying(3, 3, RunState.EXITED)))
-    assert orders_in(desk.take(PointsHeard(7.5, A, 1, 3))).forget == (1,)
+    assert orders_in(desk.take(PointsAcknowledged(7.5, A, 0, ((1, 3),)))).forget == (1,)
     row = desk.rows["result/1"]
     assert isinstance(row, RunEnd)
     assert row.points_on == ""
@@ -741,7 +745,7 @@ def test_what_an_agent_lost_is_told_again_with_the_end() -> None:
     desk = training()
     desk.report(6.0, saying(1, 3, RunState.EXITED))
     desk.report(6.05, saying(1, 3, RunState.EXITED))
-    desk.take(PointsHeard(6.1, A, 1, 1))
+    desk.take(PointsAcknowledged(6.1, A, 0, ((1, 1),)))
     # By the next agent, and by one that lost what waited for it.
     for at in (6.2, 6.3):
         assert told(desk.take(SessionOpened(at, A, "s2"))) == [2.0, 3.0, RunState.EXITED]
@@ -754,11 +758,11 @@ def test_what_an_agent_heard_that_was_replaced_is_told_to_the_next() -> None:
     old = desk.steward.fence_of(A)
     desk.report(6.0, saying(1, 3), busy=ON_0)
     assert told(desk.take(SessionOpened(6.1, A, "s2"))) == [1.0, 2.0, 3.0]
-    late = desk.take(AgentSpoke(6.2, A, old, PointsHeard(6.1, A, 1, 3)))
+    late = desk.take(PointsAcknowledged(6.2, A, old, ((1, 3),)))
     assert late.commands == (RefuseSession(A, DISPLACED),)
     assert told(desk.take(SessionOpened(6.3, A, "s2"))) == [1.0, 2.0, 3.0]
     mine = desk.steward.fence_of(A)
-    desk.take(AgentSpoke(6.4, A, mine, PointsHeard(6.4, A, 1, 2)))
+    desk.take(PointsAcknowledged(6.4, A, mine, ((1, 2),)))
     assert told(desk.take(SessionOpened(6.5, A, "s2"))) == [3.0]
 
 
@@ -933,7 +937,7 @@ def test_a_job_that_is_done_or_given_up_waits_for_no_machine() -> None:
     desk.take(ev.TargetsRevised(8.0, A, ((J0, 3.0),)))
     assert not desk.steward.waits_for_machine(A, J0)
     desk = bound_to_m0()
-    desk.take(JobNoted(8.0, A, Reached(J0, 3.0, None, "it failed")))
+    desk.take(AgentSpoke(8.0, A, 0, Reached(J0, 3.0, None, "it failed")))
     assert not desk.steward.waits_for_machine(A, J0)
 
 
@@ -980,7 +984,7 @@ def test_without_shared_storage_a_job_does_not_leave_the_machine_where_it_saves_
     desk.ask(5.0, 0)
     slots = (SlotReport(0, 1, SlotState.RUNNING), SlotReport(1, 0, SlotState.EMPTY))
     desk.take(ReportCame(6.0, NodeReport("m0", 1, 11, 1, 0, slots, (running(),))))
-    desk.take(StopRequested(6.1, A, 1))
+    desk.take(AgentSpoke(6.1, A, 0, StopRequest(1)))
     refusal = answer_to(desk.ask(6.2, 2, key="k2"))
     assert isinstance(refusal, RefuseRun)
     assert refusal.home == "m0"
@@ -1152,7 +1156,7 @@ def test_a_run_that_ends_just_at_a_beat_opens_no_round_before_all_progress_is_kn
 def test_a_round_at_a_beat_does_not_take_a_job_for_done_whose_last_run_failed_at_its_end() -> None:
     desk = Watching()
     desk.ready(A, B)
-    desk.take(RunRequested(2.0, A, J0, (GpuId(0),), TRAIN, "k", 5.0))
+    desk.take(AgentSpoke(2.0, A, 0, RunRequest(J0, (GpuId(0),), TRAIN, "k", 5.0)))
     desk.ask(2.0, 1, app=B)
     desk.tell(3.0, A, B)
     desk.known.clear()
@@ -1168,7 +1172,7 @@ def test_a_word_about_a_job_just_at_a_beat_opens_no_round_before_all_progress_is
     desk = Watching().run(A, B)
     beat = desk.steward.arbiter.next_round
     assert beat is not None
-    desk.take(JobNoted(beat, A, Reached(J0, 1.0, None, "")))
+    desk.take(AgentSpoke(beat, A, 0, Reached(J0, 1.0, None, "")))
     assert [known[B] for known in desk.known] == [4.0]
 
 

@@ -20,17 +20,17 @@ from themis.errors import (
 )
 from themis.integrations.ray_tune.script_agent import FollowingTuner, ScriptAgent
 from themis.protocol.agent_messages import (
+    AgentRequest,
     AgentStart,
-    EndSaid,
+    EndApp,
     LeaseNews,
-    ReachedSaid,
-    ReleaseSaid,
+    Reached,
+    ReleaseRequest,
     RunNews,
-    RunSaid,
-    Said,
-    StopSaid,
-    TargetsSaid,
-    TrialSaid,
+    RunRequest,
+    StopRequest,
+    TargetChange,
+    TrialParams,
 )
 from themis.protocol.node_messages import RunState
 
@@ -58,10 +58,10 @@ class Played:
         self.at = 0.0
         self.mirror = FollowingTuner(lambda job: {"trial": job, "lr": 0.1})
         self.session = self.make()
-        self.runs: dict[JobId, RunSaid] = {}
+        self.runs: dict[JobId, RunRequest] = {}
         self.stopped: list[str] = []
         self.released: list[int] = []
-        self.said: list[Said] = []
+        self.said: list[AgentRequest] = []
         self.leases: dict[int, Lease] = {}
 
     def make(self) -> AgentSession:
@@ -78,15 +78,15 @@ class Played:
         standing = AgentStart(self.plan.spec, topology, leases, (), 0, (), targets=targets)
         self.take(self.session.hear(self.at, standing))
 
-    def take(self, said: list[Said]) -> None:
+    def take(self, said: list[AgentRequest]) -> None:
         self.said += said
         for each in said:
-            if isinstance(each, RunSaid):
+            if isinstance(each, RunRequest):
                 self.runs[each.job] = each
-            elif isinstance(each, StopSaid):
+            elif isinstance(each, StopRequest):
                 self.stopped.append(each.key)
                 self.runs = {job: run for job, run in self.runs.items() if run.key != each.key}
-            elif isinstance(each, ReleaseSaid):
+            elif isinstance(each, ReleaseRequest):
                 self.released += each.gpus
 
     def grant(self, *gpus: int) -> None:
@@ -116,7 +116,7 @@ def test_only_trials_that_should_run_get_gpus() -> None:
     assert list(played.runs) == ["1"]
     assert len(played.released) == 3, "nobody else has a use for them"
     assert played.runs[JobId("1")].program.argv[-1] == "1"
-    chosen = [each.params for each in played.of(TrialSaid)]
+    chosen = [each.params for each in played.of(TrialParams)]
     assert chosen == ['{"trial": "1", "lr": 0.1}'], "what the trial has is shown"
 
 
@@ -156,13 +156,13 @@ def test_one_that_failed_to_start_is_not_brought_back_while_it_is_parked() -> No
     lost = RunNews(1, job, run.gpus, run.key, RunState.LOST, None, 0.0, "no such node")
     played.take(played.session.hear(played.at, lost))
     played.park(job)
-    before = len(played.of(RunSaid))
+    before = len(played.of(RunRequest))
     played.take(played.session.wake(played.at + 60.0))
     played.grant(1, 2, 3)
-    assert job not in [each.job for each in played.of(RunSaid)[before:]]
+    assert job not in [each.job for each in played.of(RunRequest)[before:]]
     played.park()
     played.grant(4)
-    assert job in [each.job for each in played.of(RunSaid)[before:]]
+    assert job in [each.job for each in played.of(RunRequest)[before:]]
 
 
 def test_a_trial_that_is_over_leaves_its_gpu_and_its_work() -> None:
@@ -172,8 +172,8 @@ def test_a_trial_that_is_over_leaves_its_gpu_and_its_work() -> None:
     (job,) = played.runs
     played.conclude(job, 7.0, 0.3)
     assert played.stopped == ["s-1"]
-    assert played.of(TargetsSaid)[0].targets == ((job, 7.0),)
-    (reached,) = [each.reached for each in played.of(ReachedSaid)]
+    assert played.of(TargetChange)[0].targets == ((job, 7.0),)
+    (reached,) = played.of(Reached)
     assert (reached.job, reached.iterations, reached.metric, reached.failed) == (job, 7.0, 0.3, "")
 
 
@@ -182,7 +182,7 @@ def test_when_all_are_over_so_is_the_app_with_the_best() -> None:
     played.begin()
     for job, metric in zip("0123", (0.5, 0.2, None, 0.9), strict=True):
         played.conclude(job, 5.0, metric)
-    assert played.of(EndSaid) == [EndSaid("finished", JobId("1"))]
+    assert played.of(EndApp) == [EndApp("finished", JobId("1"))]
 
 
 def test_what_was_concluded_while_nobody_heard_it_is_said_again() -> None:
@@ -191,7 +191,7 @@ def test_what_was_concluded_while_nobody_heard_it_is_said_again() -> None:
     played.conclude("2", 3.0, 0.4)
     played.said.clear()
     played.begin()  # The service knows nothing of it.
-    assert played.of(TargetsSaid) == [TargetsSaid(((JobId("2"), 3.0),))]
+    assert played.of(TargetChange) == [TargetChange(((JobId("2"), 3.0),))]
     played.grant(0, 1, 2, 3)
     assert sorted(played.runs) == ["0", "1", "3"]
 

@@ -475,7 +475,7 @@ def test_many_parts_go_in_several_reports() -> None:
 def test_a_report_says_whether_a_run_ended_by_itself(at: float, told: bool) -> None:
     bench = Bench().started(remaining=10.0)
     bench.handle(ev.RunExited(at, 1, 75))
-    assert [each.told for each in bench.report.runs] == [told]
+    assert [each.interrupted for each in bench.report.runs] == [told]
 
 
 def test_a_report_says_that_a_run_was_told_to_go_by_its_node() -> None:
@@ -484,7 +484,7 @@ def test_a_report_says_that_a_run_was_told_to_go_by_its_node() -> None:
     # The round was late, and its lease goes on after all.
     bench.tell(8.1, bench.orders(leases=(lease(5, 60.0),), runs=(run(1, 5),)))
     bench.handle(ev.RunExited(8.5, 1, 75))
-    assert [each.told for each in bench.report.runs] == [True]
+    assert [each.interrupted for each in bench.report.runs] == [True]
 
 
 @pytest.mark.parametrize(("until", "told"), [(-1.0, True), (5.0, False)])
@@ -493,4 +493,4 @@ def test_a_run_that_ended_while_its_node_was_away_was_told_to_if_its_time_was_ov
 ) -> None:
     limits = ev.RunLimits(until, until, until)
     bench = Bench(NodeMemory(), ev.FoundRun(run(1, 5), RunState.EXITED, limits, 75))
-    assert [each.told for each in bench.report.runs] == [told]
+    assert [each.interrupted for each in bench.report.runs] == [told]

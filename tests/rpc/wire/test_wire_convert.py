@@ -50,9 +50,9 @@ ROOTS: tuple[type, ...] = (
     ms.Orders,
     agent_messages.AgentReport,
     agent_messages.News,
-    agent_messages.HostedAsked,
-    agent_messages.Hosted,
-    agent_messages.SheetAsked,
+    agent_messages.HostedAppsRequest,
+    agent_messages.HostedApps,
+    agent_messages.SubmittedAppRequest,
     agent_messages.SubmittedApp,
 )
 
@@ -170,15 +170,15 @@ EXAMPLES = (
         3,
         4,
         (
-            agent_messages.BidSaid(6, _BID),
-            agent_messages.RunSaid(JobId("j0"), (GpuId(1),), _PROGRAM, "key", 50.0),
-            agent_messages.StopSaid(4, "k1"),
-            agent_messages.ReleaseSaid((GpuId(2),), (7,)),
-            agent_messages.PhaseSaid(1, ((JobId("j0"), 16.0),)),
-            agent_messages.TargetsSaid(((JobId("j0"), 20.0),), True),
-            agent_messages.TrialSaid(JobId("j0"), '{"lr": 0.1}'),
-            agent_messages.ReachedSaid(_REACHED),
-            agent_messages.EndSaid("failed", JobId("j0")),
+            agent_messages.BidReply(6, _BID),
+            agent_messages.RunRequest(JobId("j0"), (GpuId(1),), _PROGRAM, "key", 50.0),
+            agent_messages.StopRequest(4, "k1"),
+            agent_messages.ReleaseRequest((GpuId(2),), (7,)),
+            agent_messages.PhaseStart(1, ((JobId("j0"), 16.0),)),
+            agent_messages.TargetChange(((JobId("j0"), 20.0),), True),
+            agent_messages.TrialParams(JobId("j0"), '{"lr": 0.1}'),
+            _REACHED,
+            agent_messages.EndApp("failed", JobId("j0")),
         ),
         5,
     ),
@@ -195,7 +195,7 @@ EXAMPLES = (
                 (_RUN_NEWS,),
                 1,
                 ((JobId("j0"), 7.0),),
-                (agent_messages.TrialSaid(JobId("j0"), "{}"),),
+                (agent_messages.TrialParams(JobId("j0"), "{}"),),
                 (_REACHED,),
                 (agent_messages.Curve(JobId("j0"), ((7.0, 0.25),)),),
                 ((JobId("j0"), 9.0),),
@@ -208,13 +208,13 @@ EXAMPLES = (
             agent_messages.ProgressNews(((JobId("j0"), 8.0),)),
             agent_messages.PointsNews(4, JobId("j0"), 7, (ms.Point(9.0, 2.5, (("loss", 0.5),)),)),
             agent_messages.RefusalNews("bid", "too late", True, "m0"),
-            agent_messages.OverNews("finished"),
+            agent_messages.AppEndNews("finished"),
         ),
         5,
     ),
-    agent_messages.HostedAsked(3),
-    agent_messages.Hosted(4, (AppId("sweep"),)),
-    agent_messages.SheetAsked(AppId("sweep")),
+    agent_messages.HostedAppsRequest(3),
+    agent_messages.HostedApps(4, (AppId("sweep"),)),
+    agent_messages.SubmittedAppRequest(AppId("sweep")),
     agent_messages.SubmittedApp(AppId("sweep"), OwnerId("ann"), "{}", 7),
 )
 
@@ -325,7 +325,15 @@ def test_a_message_has_the_fields_of_its_dataclass_and_no_others(kind: type) -> 
 
 def test_no_message_is_there_for_nothing() -> None:
     used = {kind.__name__ for kind in _reached(*ROOTS)}
-    helpers = {"Said", "NewsItem", "Variable", "JobIterations", "Value", "RunHeard", "CurvePoint"}
+    helpers = {
+        "AgentRequest",
+        "NewsItem",
+        "Variable",
+        "JobIterations",
+        "Value",
+        "RunHeard",
+        "CurvePoint",
+    }
     assert set(themis_pb2.DESCRIPTOR.message_types_by_name) == used | helpers
 
 
@@ -370,24 +378,25 @@ def _report(**changes: Any) -> ms.NodeReport:
         ),
         pytest.param(
             themis_pb2.AgentReport(
-                app="a", said=[themis_pb2.Said(release=themis_pb2.ReleaseSaid(gpus=[0, -1]))]
+                app="a",
+                requests=[themis_pb2.AgentRequest(release=themis_pb2.ReleaseRequest(gpus=[0, -1]))],
             ),
             agent_messages.AgentReport,
-            "AgentReport.said[0].release.gpus[1]",
+            "AgentReport.requests[0].release.gpus[1]",
             "-1, allowed: a whole number from 0 to 2^62",
             id="a negative id",
         ),
         pytest.param(
-            themis_pb2.ReleaseSaid(gpus=range(4097)),
-            agent_messages.ReleaseSaid,
-            "ReleaseSaid.gpus",
+            themis_pb2.ReleaseRequest(gpus=range(4097)),
+            agent_messages.ReleaseRequest,
+            "ReleaseRequest.gpus",
             "4097, allowed: at most 4096 entries",
             id="too many rows",
         ),
         pytest.param(
-            themis_pb2.RunSaid(job="j" * 256, program=themis_pb2.Program()),
-            agent_messages.RunSaid,
-            "RunSaid.job",
+            themis_pb2.RunRequest(job="j" * 256, program=themis_pb2.Program()),
+            agent_messages.RunRequest,
+            "RunRequest.job",
             "'256 characters', allowed: at most 255",
             id="a name that is too long",
         ),
@@ -399,16 +408,16 @@ def _report(**changes: Any) -> ms.NodeReport:
             id="an unknown word",
         ),
         pytest.param(
-            themis_pb2.AgentReport(said=[themis_pb2.Said()]),
+            themis_pb2.AgentReport(requests=[themis_pb2.AgentRequest()]),
             agent_messages.AgentReport,
-            "AgentReport.said[0]",
+            "AgentReport.requests[0]",
             "nothing, allowed: one of bid, end, phase, reached, release, run, stop, targets, trial",
             id="nothing said",
         ),
         pytest.param(
-            themis_pb2.BidSaid(round=1),
-            agent_messages.BidSaid,
-            "BidSaid",
+            themis_pb2.BidReply(round=1),
+            agent_messages.BidReply,
+            "BidReply",
             "bid is missing",
             id="a part that is missing",
         ),
@@ -459,8 +468,8 @@ def test_a_message_that_is_too_long_is_refused_before_it_is_read() -> None:
 
 
 def test_a_field_of_a_later_version_is_ignored() -> None:
-    later = to_bytes(agent_messages.StopSaid(4)) + b"\xa0\x06\x01"  # field 100, a varint
-    assert from_bytes(agent_messages.StopSaid, later) == agent_messages.StopSaid(4)
+    later = to_bytes(agent_messages.StopRequest(4)) + b"\xa0\x06\x01"  # field 100, a varint
+    assert from_bytes(agent_messages.StopRequest, later) == agent_messages.StopRequest(4)
 
 
 # Fuzzing

@@ -34,16 +34,16 @@ from themis.core.model import (
 from themis.errors import RefusedError, ThemisError
 from themis.protocol.agent_messages import (
     AgentReport,
+    AgentRequest,
     AgentStart,
-    BidSaid,
+    BidReply,
     LeaseNews,
     News,
     OfferNews,
-    PhaseSaid,
-    ReleaseSaid,
-    Said,
-    StopSaid,
-    TargetsSaid,
+    PhaseStart,
+    ReleaseRequest,
+    StopRequest,
+    TargetChange,
 )
 from themis.protocol.node_messages import NodeReport, SlotReport, SlotState
 from themis.rpc.methods import EXCHANGE, REPORT
@@ -72,13 +72,13 @@ def honest(app: AppId, offer: Offer) -> Bid:
     return Bid(app, tuple(rows), (TableRow(SLOT, 1, 1e4), TableRow(SLOT, 2, 5e3)))
 
 
-def nonsense(app: AppId, offer: Offer) -> Iterator[BidSaid]:
+def nonsense(app: AppId, offer: Offer) -> Iterator[BidReply]:
     """Every bid that should not be, and a sound one more than once."""
     now = offer.round
     one = (Chunk(SLOT, 1),)
     for seconds in (-1.0, 0.0, 1e308, 1e-308, 5e-324):
-        yield BidSaid(now, Bid(app, (Row(one, seconds),)))
-        yield BidSaid(now, Bid(app, (), (TableRow(SLOT, 1, seconds),)))
+        yield BidReply(now, Bid(app, (Row(one, seconds),)))
+        yield BidReply(now, Bid(app, (), (TableRow(SLOT, 1, seconds),)))
     for chunk in (
         Chunk(SLOT, 0),
         Chunk(SLOT, -1),
@@ -88,16 +88,16 @@ def nonsense(app: AppId, offer: Offer) -> Iterator[BidSaid]:
         Chunk(MACHINE, 1, machine=10**9),
         Chunk(MACHINE, 1, machine=-1),
     ):
-        yield BidSaid(now, Bid(app, (Row((chunk,), 10.0),)))
-    yield BidSaid(now, Bid(app, (Row((), 10.0),)))
-    yield BidSaid(now, Bid(app, (Row(one, 10.0),) * 4096))
-    yield BidSaid(now, Bid(app, (Row(one * 4096, 10.0),)))
-    yield BidSaid(now, Bid(AppId("a0"), (Row(one, 1e-3),)))
-    yield BidSaid(now, Bid(AppId("nobody"), (Row(one, 1e-3),)))
+        yield BidReply(now, Bid(app, (Row((chunk,), 10.0),)))
+    yield BidReply(now, Bid(app, (Row((), 10.0),)))
+    yield BidReply(now, Bid(app, (Row(one, 10.0),) * 4096))
+    yield BidReply(now, Bid(app, (Row(one * 4096, 10.0),)))
+    yield BidReply(now, Bid(AppId("a0"), (Row(one, 1e-3),)))
+    yield BidReply(now, Bid(AppId("nobody"), (Row(one, 1e-3),)))
     for other in (now - 1, now + 1, -1, 10**12):
-        yield BidSaid(other, honest(app, offer))
-    yield BidSaid(now, honest(app, offer))
-    yield BidSaid(now, honest(app, offer))
+        yield BidReply(other, honest(app, offer))
+    yield BidReply(now, honest(app, offer))
+    yield BidReply(now, honest(app, offer))
 
 
 ODD = 1.2345678e17
@@ -114,26 +114,26 @@ def smuggled(report: AgentReport, seconds: float) -> bytes:
 def not_numbers(report: AgentReport) -> list[bytes]:
     """Bids of what is no number, and phases without an end."""
     row, entry = Row((Chunk(SLOT, 1),), ODD), TableRow(SLOT, 1, ODD)
-    said: list[Said] = [
-        BidSaid(1, Bid(report.app, (row,))),
-        BidSaid(1, Bid(report.app, (), (entry,))),
+    said: list[AgentRequest] = [
+        BidReply(1, Bid(report.app, (row,))),
+        BidReply(1, Bid(report.app, (), (entry,))),
     ]
-    said += [PhaseSaid(1, ((JobId("j0"), ODD),)), TargetsSaid(((JobId("j0"), ODD),), added=True)]
+    said += [PhaseStart(1, ((JobId("j0"), ODD),)), TargetChange(((JobId("j0"), ODD),), added=True)]
     return [
-        smuggled(replace(report, said=(each,)), value)
+        smuggled(replace(report, requests=(each,)), value)
         for each in said
         for value in (math.nan, math.inf, -math.inf)
     ]
 
 
-MEDDLING: tuple[Said, ...] = (
-    ReleaseSaid((GpuId(0), GpuId(-1), GpuId(10**9)), (1, 2, 3)),
-    StopSaid(1),
-    StopSaid(-1),
-    PhaseSaid(7, ((JobId("j0"), 1e308),)),
-    PhaseSaid(-1, ()),
-    TargetsSaid(((JobId("nobody"), 1.0), (JobId("j0"), -5.0))),
-    TargetsSaid(((JobId("j0"), 1e308),), added=True),
+MEDDLING: tuple[AgentRequest, ...] = (
+    ReleaseRequest((GpuId(0), GpuId(-1), GpuId(10**9)), (1, 2, 3)),
+    StopRequest(1),
+    StopRequest(-1),
+    PhaseStart(7, ((JobId("j0"), 1e308),)),
+    PhaseStart(-1, ()),
+    TargetChange(((JobId("nobody"), 1.0), (JobId("j0"), -5.0))),
+    TargetChange(((JobId("j0"), 1e308),), added=True),
 )
 """What else an agent may say that it should not."""
 
@@ -141,7 +141,7 @@ MEDDLING: tuple[Said, ...] = (
 BOUNDS = Bounds(CallerLimits().message_bytes, CallerLimits().rows)
 
 
-def gets_in(said: Said) -> bool:
+def gets_in(said: AgentRequest) -> bool:
     """Whether the door lets it through."""
     try:
         from_bytes(AgentReport, to_bytes(AgentReport(AppId("a"), "s", 1, 0, 0, (said,))), BOUNDS)
@@ -162,7 +162,7 @@ class Somebody:
 
     async def talk(self, exchange: Callable[[AgentReport], Coroutine[Any, Any, Any]]) -> None:
         number = epoch = heard = fence = 0
-        said: tuple[Said, ...] = ()
+        said: tuple[AgentRequest, ...] = ()
         if self.kind == "dead":
             return
         while True:
@@ -180,7 +180,7 @@ class Somebody:
             for item in news.items:
                 said += tuple(await self._answers(item, news.at))
 
-    async def _answers(self, item: object, at: float) -> list[Said]:
+    async def _answers(self, item: object, at: float) -> list[AgentRequest]:
         match item:
             case AgentStart(leases=leases):
                 self.held = {lease.gpu for lease in leases}
@@ -196,7 +196,7 @@ class Somebody:
                     return [said for said in every if gets_in(said)]
                 if self.kind == "slow":
                     await asyncio.sleep(max(0.0, item.deadline - at) + 0.1)
-                return [BidSaid(offer.round, honest(self.app, offer))]
+                return [BidReply(offer.round, honest(self.app, offer))]
             case _:
                 pass
         self.ever = self.ever or bool(self.held)

@@ -10,20 +10,18 @@ from themis.core.arbiter import commands as cmd
 from themis.core.arbiter import events as ev
 from themis.core.auction.solvers.registry import solver
 from themis.core.model import AppId, AppSpec, Bid, Chunk, GpuId, JobId, Offer, Row, TableRow
-from themis.core.steward.events import (
-    AgentEvent,
-    AgentSpoke,
-    ReleaseRequested,
-    RunRequested,
-    SessionOpened,
-    StopRequested,
+from themis.core.steward.events import AgentSpoke, SessionOpened
+from themis.protocol.agent_messages import (
+    AgentRequest,
+    ReleaseRequest,
+    RunRequest,
+    StopRequest,
 )
 from themis.protocol.node_messages import Program
 
 if TYPE_CHECKING:
     from tests.support.fleet.simulation import FleetSim
 
-Make = Callable[[float], AgentEvent]
 TRAIN = Program(("train",))
 
 
@@ -128,15 +126,15 @@ class Agents:
         if self.apps[name].session == session:
             self.apps[name].fence = fence
 
-    def spoken(self, name: AppId, make: Make) -> Callable[[float], AgentSpoke]:
-        """What an agent says, in its session of now."""
+    def spoken(self, name: AppId, request: AgentRequest) -> Callable[[float], AgentSpoke]:
+        """A request of an agent, in its present session."""
         fence = self.apps[name].fence
-        return lambda at: AgentSpoke(at, name, fence, make(at))
+        return lambda at: AgentSpoke(at, name, fence, request)
 
-    def _send(self, name: AppId, make: Make) -> None:
+    def _send(self, name: AppId, request: AgentRequest) -> None:
         """To the service, perhaps late, perhaps twice."""
         sim, rng = self._sim, self._rng
-        spoken = self.spoken(name, make)
+        spoken = self.spoken(name, request)
         sim.service.take(spoken)
         if sim.weather.doubled and rng.random() < 0.2:
             sim.later(rng.uniform(0.01, 6.0), sim.service.take, spoken)
@@ -159,12 +157,12 @@ class Agents:
         free = [gpu for gpu in sorted(held) if gpu not in used]
         if sim.wild and mine and rng.random() < 0.08:
             run = rng.choice(mine).run
-            self._send(name, lambda at: StopRequested(at, name, run))
+            self._send(name, StopRequest(run))
         if sim.wild and held and rng.random() < 0.05:
             given = rng.choice(sorted(held))
             token = held[given].token
             sim.checker.gave_back(given, token)
-            self._send(name, lambda at: ReleaseRequested(at, name, (given,), (token,)))
+            self._send(name, ReleaseRequest((given,), (token,)))
         if free:
             busy = {run.job for run in mine}
             idle = [job.id for job in app.spec.jobs if job.id not in busy]
@@ -181,8 +179,7 @@ class Agents:
                 self._fates.choice(sorted(held)),
                 self._fates.choice(self.apps[name].spec.jobs),
             )
-            make = self._requesting(name, job.id, (gpu,))
-            late = self.spoken(name, make)
+            late = self.spoken(name, self._run_request(name, job.id, (gpu,)))
             self._sim.later(self._fates.uniform(0.01, 6.0), self._sim.service.take, late)
         self.begin(name)
 
@@ -190,15 +187,15 @@ class Agents:
         if self._sim.wild and self._rng.random() < 0.02:
             gpus = (*gpus, GpuId(0))
         wrong = self._rng.random() < 0.1 if self._sim.wild else False
-        make = self._requesting(name, job, gpus)
+        request = self._run_request(name, job, gpus)
         if wrong:  # A request that comes when things have changed.
-            late = self.spoken(name, make)
+            late = self.spoken(name, request)
             self._sim.later(self._rng.uniform(0.5, 8.0), self._sim.service.take, late)
         else:
-            self._send(name, make)
+            self._send(name, request)
 
-    def _requesting(self, name: AppId, job: JobId, gpus: tuple[GpuId, ...]) -> Make:
+    def _run_request(self, name: AppId, job: JobId, gpus: tuple[GpuId, ...]) -> RunRequest:
         self._keys += 1
         key = f"k{self._keys}"
         self._sim.checker.asked(name, key, self.apps[name].fence)
-        return lambda at: RunRequested(at, name, job, gpus, TRAIN, key)
+        return RunRequest(job, gpus, TRAIN, key)

@@ -4,7 +4,7 @@ import random
 from typing import TYPE_CHECKING
 
 from themis.core.steward.commands import TellPoints, TellRun
-from themis.core.steward.events import PointsHeard
+from themis.core.steward.events import PointsAcknowledged
 
 if TYPE_CHECKING:
     from tests.support.fleet.simulation import FleetSim
@@ -35,5 +35,4 @@ class Mailboxes:
         sim.checker.agent_heard(command)
         if isinstance(command, TellPoints):
             run, last = command.run, command.first + len(command.points) - 1
-            heard = sim.agents.spoken(app, lambda at: PointsHeard(at, app, run, last))
-            sim.service.take(heard)
+            sim.service.take(lambda at: PointsAcknowledged(at, app, fence, ((run, last),)))

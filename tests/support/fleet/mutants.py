@@ -14,7 +14,6 @@ from themis.core.model import AppId, GpuId, Topology
 from themis.core.steward.agent_sessions import AgentSessions
 from themis.core.steward.commands import TellRun
 from themis.core.steward.components import ComponentTypes
-from themis.core.steward.events import ReleaseRequested
 from themis.core.steward.metric_relay import MetricRelay
 from themis.core.steward.node_table import NodeEntry, NodeTable
 from themis.core.steward.rows import ActiveRun, RowChanges, RunEnd
@@ -24,6 +23,7 @@ from themis.core.steward.steward import Steward
 from themis.node.core import commands as cmd
 from themis.node.core.events import FoundRun, RunExited, RunLimits
 from themis.node.core.node_core import NodeCore
+from themis.protocol.agent_messages import ReleaseRequest
 from themis.protocol.node_messages import (
     LeaseTerms,
     NodeReport,
@@ -220,21 +220,19 @@ class GuessesTerms(NodeCore):
 class BelievesAgents(Steward):
     """Frees GPUs when an agent says that it needs them no more."""
 
-    def _on_release(self, event: ReleaseRequested) -> None:
+    def _on_release(self, app: AppId, request: ReleaseRequest) -> None:
         now = self._out.now
-        self._lifecycle.feed(arbiter_events.GpusReleased(now, event.app, event.gpus))
+        self._lifecycle.feed(arbiter_events.GpusReleased(now, app, request.gpus))
 
 
 class ReleasesWhatIsHeld(Steward):
     """Takes a release for one of whatever lease the app has on that GPU by now."""
 
-    def _on_release(self, event: ReleaseRequested) -> None:
-        held = self.arbiter.ledger.holdings(event.app)
-        tokens = [
-            held[g].token if g in held else t
-            for g, t in zip(event.gpus, event.tokens, strict=False)
-        ]
-        super()._on_release(replace(event, tokens=tuple(tokens)))
+    def _on_release(self, app: AppId, request: ReleaseRequest) -> None:
+        held = self.arbiter.ledger.holdings(app)
+        gpus = tuple(gpu for gpu in request.gpus if gpu in held)
+        tokens = tuple(held[gpu].token for gpu in gpus)
+        super()._on_release(app, ReleaseRequest(gpus, tokens))
 
 
 class HearsEverybody(AgentSessions):

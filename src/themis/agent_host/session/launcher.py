@@ -12,7 +12,7 @@ from themis.apps.search_space import Value
 from themis.core.agent.commands import StartJob
 from themis.core.model import JobId
 from themis.core.tuners import Stepwise
-from themis.protocol.agent_messages import RunSaid, TrialSaid
+from themis.protocol.agent_messages import RunRequest, TrialParams
 
 ChooseParams = Callable[[JobId], Mapping[str, Value]]
 """Chooses the parameters of a trial that is about to begin."""
@@ -36,18 +36,18 @@ class JobLauncher:
         self._choose = choose
         self._own_tuner = own_tuner
 
-    def launch(self, at: float, start: StartJob, level: int) -> Iterator[TrialSaid | RunSaid]:
+    def launch(self, at: float, start: StartJob, level: int) -> Iterator[TrialParams | RunRequest]:
         """Ask for a run of a job, on GPUs that share this level of the topology."""
         job, trial = start.job, self._trials[start.job]
         if trial.open or trial.params is None:
             self._trials.set_params(job, self._chosen(job))
-            yield TrialSaid(job, json.dumps(trial.params))
+            yield TrialParams(job, json.dumps(trial.params))
         key = self._runs.request(job, start.gpus, at)
         where = (("THEMIS_GPU_COUNT", str(len(start.gpus))), ("THEMIS_LEVEL", str(level)))
         program = program_of(self._app, trial.params or {})
         program = replace(program, env=(*program.env, *where))
         limit = start.until if self._app.counted else 0.0
-        yield RunSaid(job, start.gpus, program, key, limit)
+        yield RunRequest(job, start.gpus, program, key, limit)
 
     def _chosen(self, job: JobId) -> Mapping[str, Value]:
         params = self._trials[job].params

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from themis.core.model import GpuId, Lease
-from themis.protocol.agent_messages import LeaseNews, ReleaseSaid
+from themis.protocol.agent_messages import LeaseNews, ReleaseRequest
 
 
 class HeldLeases:
@@ -31,7 +31,9 @@ class HeldLeases:
         leases = [self._leases.get(gpu) for gpu in gpus]
         return any(lease is None or lease.end <= at for lease in leases)
 
-    def release(self, gpus: Iterable[GpuId]) -> ReleaseSaid:
+    def release(self, gpus: Iterable[GpuId]) -> ReleaseRequest:
         """The message that gives GPUs back; the service confirms with a change."""
         held = [self._leases[gpu] for gpu in gpus if gpu in self._leases]
-        return ReleaseSaid(tuple(lease.gpu for lease in held), tuple(lease.token for lease in held))
+        return ReleaseRequest(
+            tuple(lease.gpu for lease in held), tuple(lease.token for lease in held)
+        )

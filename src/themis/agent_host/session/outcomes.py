@@ -59,7 +59,7 @@ class EndedRun:
             return True
         # A job that saves and exits before its first report would do so for ever, unless it was
         # told to: a lease may be renewed too late for one that never reports.
-        return self.news.code == RESUMABLE and (self.reported or self.news.told)
+        return self.news.code == RESUMABLE and (self.reported or self.news.interrupted)
 
     def judge(self) -> tuple[RunVerdict, str]:
         """What follows, and why if it is a failure."""

@@ -3,7 +3,7 @@
 runs = RunTracker(session="6f1c")
 key = runs.request(job, gpus, at)
 report = runs.take_points(news, at, target)
-runs.stop(job, at)                              # StopSaid(...), or None if it does not run
+runs.stop(job, at)                              # StopRequest(...), or None if it does not run
 """
 
 import math
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from themis.core.agent.events import Window
 from themis.core.model import GpuId, JobId
-from themis.protocol.agent_messages import JobPast, PointsNews, RunNews, StopSaid
+from themis.protocol.agent_messages import JobPast, PointsNews, RunNews, StopRequest
 from themis.protocol.node_messages import Point
 
 LONGEST_DELAY = 60.0
@@ -118,14 +118,14 @@ class RunTracker:
         """Take over a run that is stopping, of a job that has another one."""
         self._stopping[run.key] = StoppingRun(run.job)
 
-    def stop(self, job: JobId, at: float) -> StopSaid | None:
+    def stop(self, job: JobId, at: float) -> StopRequest | None:
         """Tell the run of a job to stop; None if there is none."""
         run = self._runs.get(job)
         if run is None:
             return None
         self.end(job, at)
         self._stopping[run.key] = StoppingRun(job, at if run.last is not None else None)
-        return StopSaid(run.number, run.key)
+        return StopRequest(run.number, run.key)
 
     def match(self, news: RunNews) -> RequestedRun | None:
         """The current run of a job, if news are about it; its number is known from then on."""

@@ -1,7 +1,7 @@
 """An app's agent behind a network: news from the service in, messages to the service out.
 
     session = AgentSession(app, plan, session="6f1c")
-    for said in session.hear(news.at, item):      # BidSaid, RunSaid, StopSaid, ...
+    for said in session.hear(news.at, item):      # BidReply, RunRequest, StopRequest, ...
         client.say(said)
     session.wake(at)                              # at `session.next_wake`
 
@@ -29,20 +29,20 @@ from themis.core.agent import events as ev
 from themis.core.model import AppSpec, JobId, Topology
 from themis.core.tuners import Stepwise, Tuner, tuner_for
 from themis.protocol.agent_messages import (
+    AgentRequest,
     AgentStart,
-    BidSaid,
-    EndSaid,
+    AppEndNews,
+    BidReply,
+    EndApp,
     LeaseNews,
     NewsItem,
     OfferNews,
-    OverNews,
-    PhaseSaid,
+    PhaseStart,
     PointsNews,
     ProgressNews,
     RefusalNews,
     RunNews,
-    Said,
-    TargetsSaid,
+    TargetChange,
     TopologyNews,
 )
 from themis.protocol.node_messages import RunState, finite, no_metric
@@ -91,7 +91,7 @@ class AgentSession:
         """Jobs that want no GPUs for now, as an outside tuner decided."""
         self._concluded: dict[JobId, tuple[float, float | None]] = {}
         """Iterations and metric of jobs that an outside tuner has ended."""
-        self._out: list[Said] = []
+        self._out: list[AgentRequest] = []
         self._at = 0.0
         self.over = False
 
@@ -114,7 +114,7 @@ class AgentSession:
         """Say how far the cluster's time is ahead of the wall clock that jobs report by."""
         self._runs.clock_offset = seconds
 
-    def hear(self, at: float, item: NewsItem) -> list[Said]:
+    def hear(self, at: float, item: NewsItem) -> list[AgentRequest]:
         """Take one piece of news; returns the messages that follow, in order."""
         self._out, self._at = [], at
         if isinstance(item, AgentStart):
@@ -123,7 +123,7 @@ class AgentSession:
             self._take(item)
         return self._out
 
-    def wake(self, at: float) -> list[Said]:
+    def wake(self, at: float) -> list[AgentRequest]:
         """Try jobs again whose backoff has ended, and end those that ran for too long."""
         self._out, self._at = [], at
         for job in self._trials:
@@ -139,7 +139,7 @@ class AgentSession:
 
     # What an outside tuner decides
 
-    def park(self, at: float, jobs: frozenset[JobId]) -> list[Said]:
+    def park(self, at: float, jobs: frozenset[JobId]) -> list[AgentRequest]:
         """Let these jobs, and no others, want no GPUs for now; they save and stop."""
         self._out, self._at = [], at
         before, self._parked = self._parked, jobs
@@ -155,7 +155,7 @@ class AgentSession:
 
     def conclude(
         self, at: float, job: JobId, iterations: float, metric: float | None
-    ) -> list[Said]:
+    ) -> list[AgentRequest]:
         """End a job where it is; its tuner says so too when it is asked next."""
         self._out, self._at = [], at
         self._concluded[job] = iterations, metric
@@ -193,7 +193,7 @@ class AgentSession:
                 self._on_points(item)
             case RefusalNews():
                 self._on_refusal(item)
-            case OverNews():
+            case AppEndNews():
                 self.over = True
             case AgentStart():
                 raise AssertionError("`hear` takes it")
@@ -399,7 +399,7 @@ class AgentSession:
     def _carry_out(self, command: cmd.AgentCommand) -> None:
         match command:
             case cmd.SendBid(round=number, bid=bid):
-                self._out.append(BidSaid(number, bid))
+                self._out.append(BidReply(number, bid))
             case cmd.StartJob():
                 self._start(command)
             case cmd.StopJob(job=job):
@@ -407,12 +407,12 @@ class AgentSession:
             case cmd.ReleaseGpus(gpus=gpus):
                 self._out.append(self._leases.release(gpus))
             case cmd.AnnouncePhase(phase=phase, targets=targets):
-                self._out.append(PhaseSaid(phase, targets))
+                self._out.append(PhaseStart(phase, targets))
             case cmd.ReviseTargets(targets=targets):
                 for job, done in targets:
                     self._trials[job].done = done
                     self._out.append(self._trials.reached(job))
-                self._out.append(TargetsSaid(targets))
+                self._out.append(TargetChange(targets))
             case cmd.FinishApp(best=best):
                 self._end("finished", best if self._may_win(best) else None)
             case _:
@@ -437,7 +437,7 @@ class AgentSession:
 
     def _end(self, outcome: str, best: JobId | None = None) -> None:
         self.over = True
-        self._out.append(EndSaid(outcome, best))
+        self._out.append(EndApp(outcome, best))
 
     # Beginning, and beginning again
 

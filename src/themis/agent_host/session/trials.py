@@ -14,7 +14,7 @@ from themis.apps.app_file import AppFile, Goal
 from themis.apps.plan import PlannedTrial
 from themis.apps.search_space import Value
 from themis.core.model import JobId
-from themis.protocol.agent_messages import AgentStart, Reached, ReachedSaid
+from themis.protocol.agent_messages import AgentStart, Reached
 from themis.protocol.node_messages import finite
 
 FIRST_BACKOFF = 1.0
@@ -128,10 +128,10 @@ class TrialTable:
             return math.inf
         return metric if self._app.metric.goal is Goal.MINIMIZE else -metric
 
-    def reached(self, job: JobId) -> ReachedSaid:
+    def reached(self, job: JobId) -> Reached:
         """The message that a job is done for now, or given up."""
         record = self._records[job]
-        return ReachedSaid(Reached(job, record.done, record.metric, record.failed))
+        return Reached(job, record.done, record.metric, record.failed)
 
     # Failures
 

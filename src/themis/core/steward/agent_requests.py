@@ -5,64 +5,64 @@ from collections.abc import Sequence
 from themis.core.arbiter import Arbiter
 from themis.core.model import AppId, GpuId, JobId
 from themis.core.steward.components import Components
-from themis.core.steward.events import RunRequested
 from themis.core.steward.node_table import NodeEntry, NodeTable
 from themis.core.steward.rows import ActiveRun, RowChanges, RunEnd
 from themis.core.steward.run_table import RunTable
 from themis.core.steward.shared_storage import PlacementRefusal, binds, birth_of
+from themis.protocol.agent_messages import RunRequest
 from themis.protocol.node_messages import RunState
 
 
 def request_run(
-    event: RunRequested, arbiter: Arbiter, parts: Components
+    app: AppId, request: RunRequest, arbiter: Arbiter, parts: Components
 ) -> tuple[int | PlacementRefusal, RowChanges]:
     """The number of the run, also if the request is repeated; or why it is refused."""
-    known = parts.runs.requested(event.app, event.key)
+    known = parts.runs.requested(app, request.key)
     if known is not None:
         return known, {}
-    objection = _objection(event, arbiter, parts.runs)
+    objection = _objection(app, request, arbiter, parts.runs)
     if objection:
         return PlacementRefusal(objection), {}
-    gpus = _by_rank(event.gpus, parts.nodes)
-    saved_on = _saved_on(event.app, event.job, parts)
+    gpus = _by_rank(request.gpus, parts.nodes)
+    saved_on = _saved_on(app, request.job, parts)
     machines = [parts.nodes.machine_of[gpu] for gpu in gpus]
-    refusal = parts.storage.check(event.app, event.job, machines, saved_on)
+    refusal = parts.storage.check(app, request.job, machines, saved_on)
     if refusal is not None:
         return refusal, {}
-    state, held = arbiter.world.apps[event.app], arbiter.ledger.holdings(event.app)
+    state, held = arbiter.world.apps[app], arbiter.ledger.holdings(app)
     run, changes = parts.runs.add(
-        app=event.app,
+        app=app,
         owner=state.spec.owner,
-        job=event.job,
-        key=event.key,
+        job=request.job,
+        key=request.key,
         gpus=gpus,
         tokens=tuple(held[gpu].token for gpu in gpus),
-        program=event.program,
-        limit=event.limit,
-        born=birth_of(event.app, state.spec.owner, state.submitted),
+        program=request.program,
+        limit=request.limit,
+        born=birth_of(app, state.spec.owner, state.submitted),
         note=_loss(saved_on, machines[0]),
     )
     return run.run, changes
 
 
-def _objection(event: RunRequested, arbiter: Arbiter, runs: RunTable) -> str:
+def _objection(app: AppId, request: RunRequest, arbiter: Arbiter, runs: RunTable) -> str:
     """Why a run cannot be started; empty if it can."""
-    state = arbiter.world.apps.get(event.app)
+    state = arbiter.world.apps.get(app)
     if state is None or state.outcome:
         return "there is no such app, or it has ended"
-    if event.job not in {job.id for job in state.spec.jobs}:
-        return f"it has no job {event.job!r}"
-    held = arbiter.ledger.holdings(event.app)
-    if not event.gpus or any(gpu not in held for gpu in event.gpus):
+    if request.job not in {job.id for job in state.spec.jobs}:
+        return f"it has no job {request.job!r}"
+    held = arbiter.ledger.holdings(app)
+    if not request.gpus or any(gpu not in held for gpu in request.gpus):
         return "it does not hold these GPUs"
-    for gpu in event.gpus:
+    for gpu in request.gpus:
         other = runs.under_lease(gpu, held[gpu].token)
         if other is not None and not other.stop:
             return f"run {other.run} is on GPU {gpu}"
         if runs.is_released(held[gpu]):
             return f"it gave GPU {gpu} back"
-    if any(not run.stop for run in runs.of_job(event.app, event.job)):
-        return f"job {event.job} is running"
+    if any(not run.stop for run in runs.of_job(app, request.job)):
+        return f"job {request.job} is running"
     return ""
 
 

@@ -33,10 +33,10 @@ class OutcomeBuilder:
         """Whether there is something to store."""
         return bool(self._events or self._changes)
 
-    def begin(self, event: StewardEvent, at: float) -> None:
+    def begin(self, event: StewardEvent) -> None:
         """Another event is being handled."""
         self.event, self.refusal = event, None
-        self.now = max(self.now, at)
+        self.now = max(self.now, event.at)
         self._events, self._commands, self._answers = [], [], []
 
     def store(self, changes: RowChanges) -> None:

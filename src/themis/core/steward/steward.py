@@ -18,6 +18,7 @@ What keeps GPUs exclusive on this side:
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import assert_never
 
 from themis.core.arbiter import Arbiter
 from themis.core.arbiter import events as ev
@@ -36,17 +37,11 @@ from themis.core.steward.components import STANDARD, Components, ComponentTypes
 from themis.core.steward.events import (
     AgentSpoke,
     AppForgotten,
-    AppWon,
-    JobNoted,
     LogsWanted,
-    PointsHeard,
-    ReleaseRequested,
+    PointsAcknowledged,
     ReportCame,
-    RunRequested,
     SessionOpened,
     StewardEvent,
-    StopRequested,
-    TrialChosen,
 )
 from themis.core.steward.node_table import (
     FROM_NODE,
@@ -62,7 +57,19 @@ from themis.core.steward.run_lifecycle import RunLifecycle
 from themis.core.steward.run_progress import RunHealth, restored
 from themis.core.steward.shared_storage import NodeStorage, PlacementRefusal
 from themis.core.steward.trials import Trials
-from themis.protocol.agent_messages import JobPast
+from themis.protocol.agent_messages import (
+    AgentRequest,
+    BidReply,
+    EndApp,
+    JobPast,
+    PhaseStart,
+    Reached,
+    ReleaseRequest,
+    RunRequest,
+    StopRequest,
+    TargetChange,
+    TrialParams,
+)
 from themis.protocol.node_messages import LeaseTerms, NodeReport, RunReport, RunState
 
 DISPLACED = "another agent speaks for this app since"
@@ -211,7 +218,7 @@ class Steward:
         if event.at > self._wake + self._arbiter.settings.guard / 2.0:
             # The service itself was held up, so the silence of nodes proves nothing.
             self._parts.nodes.excuse_silence(event.at)
-        self._out.begin(event.event if isinstance(event, AgentSpoke) else event, event.at)
+        self._out.begin(event)
         self._take(event)
         self._act_on_time()
         self._settle()
@@ -220,36 +227,23 @@ class Steward:
     def _take(self, event: StewardEvent) -> None:
         parts, out = self._parts, self._out
         match event:
-            case AgentSpoke(event=said):
-                if parts.sessions.is_current(event.app, event.fence):
-                    self._take(said)
-                else:
-                    out.tell(RefuseSession(event.app, DISPLACED))
+            case AgentSpoke(app=app, fence=fence) | PointsAcknowledged(app=app, fence=fence) if (
+                not parts.sessions.is_current(app, fence)
+            ):
+                out.tell(RefuseSession(app, DISPLACED))
+            case AgentSpoke(request=request):
+                self._on_request(event.at, event.app, request)
+            case PointsAcknowledged(app=app):
+                for number, last in event.points:
+                    self._on_acknowledged(app, number, last)
             case SessionOpened():
                 self._on_session(event)
             case ReportCame(report=report):
                 self._on_report(report)
-            case RunRequested():
-                self._on_request(event)
-            case StopRequested(app=app):
-                run = self.runs.get(event.run or parts.runs.requested(app, event.key) or 0)
-                if run is not None and run.app == app:
-                    self._lifecycle.stop(run, "its agent stopped it")
-            case PointsHeard(app=app):
-                for number, last in ((event.run, event.number), *event.others):
-                    self._on_acknowledged(app, number, last)
-            case TrialChosen() | JobNoted():
-                self._on_trial(event)
-            case AppWon(app=app, best=best):
-                if best:
-                    out.store(parts.trials.set_best(app, best))
-                self._lifecycle.feed(ev.AppEnded(event.at, app, event.outcome))
             case LogsWanted():
                 parts.nodes.want_logs(event.node, event.wanted)
             case AppForgotten(app=app):
                 self._forget(app)
-            case ReleaseRequested():
-                self._on_release(event)
             case ev.GpuRestored():
                 self._on_restored(event)
             case (
@@ -278,6 +272,39 @@ class Steward:
                 self._lifecycle.feed(event)
 
     # Agents and operators
+
+    def _on_request(self, at: float, app: AppId, request: AgentRequest) -> None:
+        match request:
+            case BidReply():
+                self._feed_request(ev.BidReceived(at, app, request.round, request.bid))
+            case PhaseStart():
+                self._feed_request(ev.PhaseStarted(at, app, request.phase, request.targets))
+            case TargetChange(added=True):
+                self._feed_request(ev.WorkAdded(at, app, request.targets))
+            case TargetChange():
+                self._feed_request(ev.TargetsRevised(at, app, request.targets))
+            case RunRequest():
+                self._on_run_request(app, request)
+            case StopRequest():
+                number = request.run or self._parts.runs.requested(app, request.key)
+                run = self.runs.get(number or 0)
+                if run is not None and run.app == app:
+                    self._lifecycle.stop(run, "its agent stopped it")
+            case ReleaseRequest():
+                self._on_release(app, request)
+            case TrialParams() | Reached():
+                self._on_trial(app, request)
+            case EndApp(best=best):
+                if best:
+                    self._out.store(self._parts.trials.set_best(app, best))
+                self._lifecycle.feed(ev.AppEnded(at, app, request.outcome))
+            case _:
+                assert_never(request)
+
+    def _feed_request(self, event: ev.Event) -> None:
+        """Hand a request to the arbiter, which may refuse it."""
+        self._out.event = event
+        self._lifecycle.feed(event)
 
     def _on_session(self, event: SessionOpened) -> None:
         app = event.app
@@ -309,42 +336,40 @@ class Steward:
         self._out.store(self._parts.trials.forget(app))
         self._out.store(self._parts.logs.forget(app))
 
-    def _on_trial(self, event: TrialChosen | JobNoted) -> None:
-        app, trials = event.app, self._parts.trials
-        state = self._arbiter.world.apps.get(app)
-        job = event.job if isinstance(event, TrialChosen) else event.reached.job
+    def _on_trial(self, app: AppId, request: TrialParams | Reached) -> None:
+        job, trials, state = request.job, self._parts.trials, self._arbiter.world.apps.get(app)
         if state is None or all(job != known.id for known in state.spec.jobs):
             self._out.refuse(app, f"it has no job {job!r}")
             return
-        if isinstance(event, TrialChosen):
-            self._out.store(trials.add_params(app, job, event.params))
+        if isinstance(request, TrialParams):
+            self._out.store(trials.add_params(app, job, request.params))
             return
-        changes = trials.add_reached(app, event.reached, len(state.spec.phases))
+        changes = trials.add_reached(app, request, len(state.spec.phases))
         if changes is None:
             self._out.refuse(app, f"enough was said of job {job!r}")
             return
         self._out.store(changes)
-        counted = restored(job, event.reached.iterations, state)
-        if counted is not None and not event.reached.failed:
+        counted = restored(job, request.iterations, state)
+        if counted is not None and not request.failed:
             self._lifecycle.count_iterations(app, job, counted)
 
-    def _on_request(self, event: RunRequested) -> None:
-        granted, changes = request_run(event, self._arbiter, self._parts)
+    def _on_run_request(self, app: AppId, request: RunRequest) -> None:
+        granted, changes = request_run(app, request, self._arbiter, self._parts)
         self._out.store(changes)
         match granted:
             case PlacementRefusal(reason=reason, home=home):
-                self._out.tell(RefuseRun(event.app, event.key, reason, home))
+                self._out.tell(RefuseRun(app, request.key, reason, home))
             case number:
-                self._out.tell(AcceptRun(event.app, event.key, number))
+                self._out.tell(AcceptRun(app, request.key, number))
 
-    def _on_release(self, event: ReleaseRequested) -> None:
+    def _on_release(self, app: AppId, request: ReleaseRequest) -> None:
         """An agent gives leases back. Whether the GPUs are empty, only their nodes can say."""
-        if len(event.gpus) != len(event.tokens):
-            self._out.refuse(event.app, "a release names a token for each GPU")
+        if len(request.gpus) != len(request.tokens):
+            self._out.refuse(app, "a release names a token for each GPU")
             return
         queued = []
-        for gpu, token in sorted(set(zip(event.gpus, event.tokens, strict=True))):
-            lease = self._arbiter.ledger.holdings(event.app).get(gpu)
+        for gpu, token in sorted(set(zip(request.gpus, request.tokens, strict=True))):
+            lease = self._arbiter.ledger.holdings(app).get(gpu)
             if lease is None or lease.token != token:
                 continue  # A late message must not give back what was granted since.
             run = self._parts.runs.under_lease(gpu, token)
@@ -356,7 +381,7 @@ class Steward:
             else:
                 queued.append(gpu)
         if queued:
-            self._lifecycle.feed(ev.GpusReleased(self._out.now, event.app, tuple(queued)))
+            self._lifecycle.feed(ev.GpusReleased(self._out.now, app, tuple(queued)))
 
     def _on_restored(self, event: ev.GpuRestored) -> None:
         """An operator says that a GPU works again."""
@@ -443,7 +468,7 @@ class Steward:
                     code=report.code,
                     message=report.message,
                     log=report.log,
-                    interrupted=run.interrupted or report.told,
+                    interrupted=run.interrupted or report.interrupted,
                 )
             self._lifecycle.end_on(run, node.name)
         return not self._parts.metrics.keeps(node, report.run)

@@ -17,7 +17,7 @@ from themis.core.steward.rows import (
     deleted,
     stored,
 )
-from themis.protocol.agent_messages import Curve, Reached, TrialSaid
+from themis.protocol.agent_messages import Curve, Reached, TrialParams
 from themis.protocol.node_messages import Point
 
 MOST_POINTS = 64
@@ -136,9 +136,9 @@ class Trials:
 
     def for_agent(
         self, app: AppId
-    ) -> tuple[tuple[TrialSaid, ...], tuple[Reached, ...], tuple[Curve, ...]]:
+    ) -> tuple[tuple[TrialParams, ...], tuple[Reached, ...], tuple[Curve, ...]]:
         """What an agent that begins anew is told."""
-        trials = tuple(TrialSaid(job, text) for job, text in self.params(app).items())
+        trials = tuple(TrialParams(job, text) for job, text in self.params(app).items())
         reached = self.reached(app)
         failed = {each.job for each in reached if each.failed}
         curves = {job: row for job, row in self._curves.get(app, {}).items() if job not in failed}

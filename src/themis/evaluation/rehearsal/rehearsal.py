@@ -31,7 +31,7 @@ from themis.evaluation.rehearsal.virtual_loop import AtOnce, run_virtually
 from themis.node.disk import NodeDisk
 from themis.node.node import Node, NodeSettings
 from themis.node.shared_storage import SharedStorage
-from themis.protocol.agent_messages import AgentReport, Hosted, News, SubmittedApp
+from themis.protocol.agent_messages import AgentReport, HostedApps, News, SubmittedApp
 from themis.protocol.node_messages import NodeReport, Orders
 from themis.recording.agent_log import AgentBook, AgentEntry
 from themis.recording.codec import loads
@@ -137,7 +137,7 @@ class _Door:
         news = await self._service.agents.exchange(self._carried(AgentReport, report))
         return self._carried(News, news)
 
-    async def hosted(self, revision: int) -> Hosted:
+    async def hosted(self, revision: int) -> HostedApps:
         """Nobody hosts these agents."""
         raise NotImplementedError
 

@@ -318,7 +318,7 @@ class NodeCore:
                 log=item.log,
                 log_size=item.log_size,
                 # Nobody saw when it ended: its supervisor may have told it what was due.
-                told=item.state.over and item.limits.checkpoint_at <= at,
+                interrupted=item.state.over and item.limits.checkpoint_at <= at,
             )
             (self._over if item.state.over else self._live)[item.order.run] = run
             for gpu, token in zip(item.order.gpus, item.order.tokens, strict=True):
@@ -360,7 +360,7 @@ class NodeCore:
         run.state = RunState.EXITED if event.code is not None else RunState.LOST
         # Its supervisor goes by the same limits, and may have been the first to look at them.
         due = min(run.limits.checkpoint_at, run.limits.until)
-        run.told = run.told_to_go or run.killed_at < math.inf or due <= event.at
+        run.interrupted = run.told_to_go or run.killed_at < math.inf or due <= event.at
         run.code, run.message, run.log = event.code, event.message, event.log
         run.log_size = max(run.log_size, event.log_size)
         self._over[event.run] = run

@@ -40,8 +40,8 @@ class NodeRun:
     more: bool = False
     log_size: int = 0
     trouble: str = ""
-    told: bool = False
-    """Whether it was told to go before it was over."""
+    interrupted: bool = False
+    """Whether it was told to stop before it ended."""
 
     @property
     def told_to_go(self) -> bool:
@@ -74,5 +74,5 @@ class NodeRun:
             self.more or count < len(self.points),
             self.log_size,
             self.trouble,
-            self.told,
+            self.interrupted,
         )

@@ -24,7 +24,7 @@ _LONG = {
     ("Program", "env"): _MOST_LONG,
     ("Program", "workdir"): _MOST_LONG,
     ("LogPart", "text"): _MOST_LONG,
-    ("TrialSaid", "params"): _MOST_LONG,
+    ("TrialParams", "params"): _MOST_LONG,
     ("SubmittedApp", "body"): MOST_BODY,
 }
 """Texts that may be as long as the kernel takes them, output of jobs, and what people wrote."""

@@ -1,7 +1,7 @@
 """One converter for all messages, driven by the types of the fields alone.
 
-    to_message(EndSaid("finished"))                  # themis_pb2.EndSaid(outcome="finished")
-    from_message(EndSaid, message)                   # the same again
+    to_message(EndApp("finished"))                  # themis_pb2.EndApp(outcome="finished")
+    from_message(EndApp, message)                   # the same again
 
 A dataclass is the message of its name; a union is a message with a oneof; a pair is a message with
 two fields; an enum is its text. A new field needs a line in the .proto and none here, and a test

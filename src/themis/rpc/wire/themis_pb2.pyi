@@ -53,7 +53,7 @@ class Point(_message.Message):
     def __init__(self, iteration: _Optional[float] = ..., time: _Optional[float] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ...) -> None: ...
 
 class RunReport(_message.Message):
-    __slots__ = ("run", "app", "job", "state", "code", "iterations", "seconds", "message", "log", "first", "points", "more", "log_size", "trouble", "told")
+    __slots__ = ("run", "app", "job", "state", "code", "iterations", "seconds", "message", "log", "first", "points", "more", "log_size", "trouble", "interrupted")
     RUN_FIELD_NUMBER: _ClassVar[int]
     APP_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
@@ -68,7 +68,7 @@ class RunReport(_message.Message):
     MORE_FIELD_NUMBER: _ClassVar[int]
     LOG_SIZE_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
-    TOLD_FIELD_NUMBER: _ClassVar[int]
+    INTERRUPTED_FIELD_NUMBER: _ClassVar[int]
     run: int
     app: str
     job: str
@@ -83,8 +83,8 @@ class RunReport(_message.Message):
     more: bool
     log_size: int
     trouble: str
-    told: bool
-    def __init__(self, run: _Optional[int] = ..., app: _Optional[str] = ..., job: _Optional[str] = ..., state: _Optional[str] = ..., code: _Optional[int] = ..., iterations: _Optional[float] = ..., seconds: _Optional[float] = ..., message: _Optional[str] = ..., log: _Optional[str] = ..., first: _Optional[int] = ..., points: _Optional[_Iterable[_Union[Point, _Mapping]]] = ..., more: bool = ..., log_size: _Optional[int] = ..., trouble: _Optional[str] = ..., told: bool = ...) -> None: ...
+    interrupted: bool
+    def __init__(self, run: _Optional[int] = ..., app: _Optional[str] = ..., job: _Optional[str] = ..., state: _Optional[str] = ..., code: _Optional[int] = ..., iterations: _Optional[float] = ..., seconds: _Optional[float] = ..., message: _Optional[str] = ..., log: _Optional[str] = ..., first: _Optional[int] = ..., points: _Optional[_Iterable[_Union[Point, _Mapping]]] = ..., more: bool = ..., log_size: _Optional[int] = ..., trouble: _Optional[str] = ..., interrupted: bool = ...) -> None: ...
 
 class LogPart(_message.Message):
     __slots__ = ("run", "offset", "next", "text", "size", "end", "missing", "number")
@@ -360,7 +360,7 @@ class Bid(_message.Message):
     claim: RhoClaim
     def __init__(self, app: _Optional[str] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., table: _Optional[_Iterable[_Union[TableRow, _Mapping]]] = ..., profile: _Optional[_Union[Slowdown, _Mapping]] = ..., claim: _Optional[_Union[RhoClaim, _Mapping]] = ...) -> None: ...
 
-class BidSaid(_message.Message):
+class BidReply(_message.Message):
     __slots__ = ("round", "bid")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     BID_FIELD_NUMBER: _ClassVar[int]
@@ -368,7 +368,7 @@ class BidSaid(_message.Message):
     bid: Bid
     def __init__(self, round: _Optional[int] = ..., bid: _Optional[_Union[Bid, _Mapping]] = ...) -> None: ...
 
-class RunSaid(_message.Message):
+class RunRequest(_message.Message):
     __slots__ = ("job", "gpus", "program", "key", "limit")
     JOB_FIELD_NUMBER: _ClassVar[int]
     GPUS_FIELD_NUMBER: _ClassVar[int]
@@ -382,7 +382,7 @@ class RunSaid(_message.Message):
     limit: float
     def __init__(self, job: _Optional[str] = ..., gpus: _Optional[_Iterable[int]] = ..., program: _Optional[_Union[Program, _Mapping]] = ..., key: _Optional[str] = ..., limit: _Optional[float] = ...) -> None: ...
 
-class StopSaid(_message.Message):
+class StopRequest(_message.Message):
     __slots__ = ("run", "key")
     RUN_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
@@ -390,7 +390,7 @@ class StopSaid(_message.Message):
     key: str
     def __init__(self, run: _Optional[int] = ..., key: _Optional[str] = ...) -> None: ...
 
-class ReleaseSaid(_message.Message):
+class ReleaseRequest(_message.Message):
     __slots__ = ("gpus", "tokens")
     GPUS_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -398,7 +398,7 @@ class ReleaseSaid(_message.Message):
     tokens: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, gpus: _Optional[_Iterable[int]] = ..., tokens: _Optional[_Iterable[int]] = ...) -> None: ...
 
-class PhaseSaid(_message.Message):
+class PhaseStart(_message.Message):
     __slots__ = ("phase", "targets")
     PHASE_FIELD_NUMBER: _ClassVar[int]
     TARGETS_FIELD_NUMBER: _ClassVar[int]
@@ -406,7 +406,7 @@ class PhaseSaid(_message.Message):
     targets: _containers.RepeatedCompositeFieldContainer[JobIterations]
     def __init__(self, phase: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[JobIterations, _Mapping]]] = ...) -> None: ...
 
-class TargetsSaid(_message.Message):
+class TargetChange(_message.Message):
     __slots__ = ("targets", "added")
     TARGETS_FIELD_NUMBER: _ClassVar[int]
     ADDED_FIELD_NUMBER: _ClassVar[int]
@@ -414,7 +414,7 @@ class TargetsSaid(_message.Message):
     added: bool
     def __init__(self, targets: _Optional[_Iterable[_Union[JobIterations, _Mapping]]] = ..., added: bool = ...) -> None: ...
 
-class EndSaid(_message.Message):
+class EndApp(_message.Message):
     __slots__ = ("outcome", "best")
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     BEST_FIELD_NUMBER: _ClassVar[int]
@@ -422,7 +422,7 @@ class EndSaid(_message.Message):
     best: str
     def __init__(self, outcome: _Optional[str] = ..., best: _Optional[str] = ...) -> None: ...
 
-class TrialSaid(_message.Message):
+class TrialParams(_message.Message):
     __slots__ = ("job", "params")
     JOB_FIELD_NUMBER: _ClassVar[int]
     PARAMS_FIELD_NUMBER: _ClassVar[int]
@@ -442,13 +442,7 @@ class Reached(_message.Message):
     failed: str
     def __init__(self, job: _Optional[str] = ..., iterations: _Optional[float] = ..., metric: _Optional[float] = ..., failed: _Optional[str] = ...) -> None: ...
 
-class ReachedSaid(_message.Message):
-    __slots__ = ("reached",)
-    REACHED_FIELD_NUMBER: _ClassVar[int]
-    reached: Reached
-    def __init__(self, reached: _Optional[_Union[Reached, _Mapping]] = ...) -> None: ...
-
-class Said(_message.Message):
+class AgentRequest(_message.Message):
     __slots__ = ("bid", "run", "stop", "release", "phase", "targets", "end", "trial", "reached")
     BID_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
@@ -459,34 +453,34 @@ class Said(_message.Message):
     END_FIELD_NUMBER: _ClassVar[int]
     TRIAL_FIELD_NUMBER: _ClassVar[int]
     REACHED_FIELD_NUMBER: _ClassVar[int]
-    bid: BidSaid
-    run: RunSaid
-    stop: StopSaid
-    release: ReleaseSaid
-    phase: PhaseSaid
-    targets: TargetsSaid
-    end: EndSaid
-    trial: TrialSaid
-    reached: ReachedSaid
-    def __init__(self, bid: _Optional[_Union[BidSaid, _Mapping]] = ..., run: _Optional[_Union[RunSaid, _Mapping]] = ..., stop: _Optional[_Union[StopSaid, _Mapping]] = ..., release: _Optional[_Union[ReleaseSaid, _Mapping]] = ..., phase: _Optional[_Union[PhaseSaid, _Mapping]] = ..., targets: _Optional[_Union[TargetsSaid, _Mapping]] = ..., end: _Optional[_Union[EndSaid, _Mapping]] = ..., trial: _Optional[_Union[TrialSaid, _Mapping]] = ..., reached: _Optional[_Union[ReachedSaid, _Mapping]] = ...) -> None: ...
+    bid: BidReply
+    run: RunRequest
+    stop: StopRequest
+    release: ReleaseRequest
+    phase: PhaseStart
+    targets: TargetChange
+    end: EndApp
+    trial: TrialParams
+    reached: Reached
+    def __init__(self, bid: _Optional[_Union[BidReply, _Mapping]] = ..., run: _Optional[_Union[RunRequest, _Mapping]] = ..., stop: _Optional[_Union[StopRequest, _Mapping]] = ..., release: _Optional[_Union[ReleaseRequest, _Mapping]] = ..., phase: _Optional[_Union[PhaseStart, _Mapping]] = ..., targets: _Optional[_Union[TargetChange, _Mapping]] = ..., end: _Optional[_Union[EndApp, _Mapping]] = ..., trial: _Optional[_Union[TrialParams, _Mapping]] = ..., reached: _Optional[_Union[Reached, _Mapping]] = ...) -> None: ...
 
 class AgentReport(_message.Message):
-    __slots__ = ("app", "session", "number", "epoch", "heard", "said", "fence")
+    __slots__ = ("app", "session", "number", "epoch", "heard", "requests", "fence")
     APP_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     HEARD_FIELD_NUMBER: _ClassVar[int]
-    SAID_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     app: str
     session: str
     number: int
     epoch: int
     heard: int
-    said: _containers.RepeatedCompositeFieldContainer[Said]
+    requests: _containers.RepeatedCompositeFieldContainer[AgentRequest]
     fence: int
-    def __init__(self, app: _Optional[str] = ..., session: _Optional[str] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., heard: _Optional[int] = ..., said: _Optional[_Iterable[_Union[Said, _Mapping]]] = ..., fence: _Optional[int] = ...) -> None: ...
+    def __init__(self, app: _Optional[str] = ..., session: _Optional[str] = ..., number: _Optional[int] = ..., epoch: _Optional[int] = ..., heard: _Optional[int] = ..., requests: _Optional[_Iterable[_Union[AgentRequest, _Mapping]]] = ..., fence: _Optional[int] = ...) -> None: ...
 
 class JobSpec(_message.Message):
     __slots__ = ("id", "serial_iteration_time", "max_gpus", "min_gpus", "slowdown")
@@ -571,7 +565,7 @@ class Lease(_message.Message):
     def __init__(self, gpu: _Optional[int] = ..., app: _Optional[str] = ..., token: _Optional[int] = ..., start: _Optional[float] = ..., end: _Optional[float] = ..., source: _Optional[str] = ...) -> None: ...
 
 class RunNews(_message.Message):
-    __slots__ = ("run", "job", "gpus", "key", "state", "code", "iterations", "message", "log", "told")
+    __slots__ = ("run", "job", "gpus", "key", "state", "code", "iterations", "message", "log", "interrupted")
     RUN_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     GPUS_FIELD_NUMBER: _ClassVar[int]
@@ -581,7 +575,7 @@ class RunNews(_message.Message):
     ITERATIONS_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     LOG_FIELD_NUMBER: _ClassVar[int]
-    TOLD_FIELD_NUMBER: _ClassVar[int]
+    INTERRUPTED_FIELD_NUMBER: _ClassVar[int]
     run: int
     job: str
     gpus: _containers.RepeatedScalarFieldContainer[int]
@@ -591,8 +585,8 @@ class RunNews(_message.Message):
     iterations: float
     message: str
     log: str
-    told: bool
-    def __init__(self, run: _Optional[int] = ..., job: _Optional[str] = ..., gpus: _Optional[_Iterable[int]] = ..., key: _Optional[str] = ..., state: _Optional[str] = ..., code: _Optional[int] = ..., iterations: _Optional[float] = ..., message: _Optional[str] = ..., log: _Optional[str] = ..., told: bool = ...) -> None: ...
+    interrupted: bool
+    def __init__(self, run: _Optional[int] = ..., job: _Optional[str] = ..., gpus: _Optional[_Iterable[int]] = ..., key: _Optional[str] = ..., state: _Optional[str] = ..., code: _Optional[int] = ..., iterations: _Optional[float] = ..., message: _Optional[str] = ..., log: _Optional[str] = ..., interrupted: bool = ...) -> None: ...
 
 class AgentStart(_message.Message):
     __slots__ = ("spec", "topology", "leases", "runs", "phase", "iterations", "trials", "reached", "curves", "targets", "past")
@@ -613,12 +607,12 @@ class AgentStart(_message.Message):
     runs: _containers.RepeatedCompositeFieldContainer[RunNews]
     phase: int
     iterations: _containers.RepeatedCompositeFieldContainer[JobIterations]
-    trials: _containers.RepeatedCompositeFieldContainer[TrialSaid]
+    trials: _containers.RepeatedCompositeFieldContainer[TrialParams]
     reached: _containers.RepeatedCompositeFieldContainer[Reached]
     curves: _containers.RepeatedCompositeFieldContainer[Curve]
     targets: _containers.RepeatedCompositeFieldContainer[JobIterations]
     past: _containers.RepeatedCompositeFieldContainer[JobPast]
-    def __init__(self, spec: _Optional[_Union[AppSpec, _Mapping]] = ..., topology: _Optional[_Union[Topology, _Mapping]] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[RunNews, _Mapping]]] = ..., phase: _Optional[int] = ..., iterations: _Optional[_Iterable[_Union[JobIterations, _Mapping]]] = ..., trials: _Optional[_Iterable[_Union[TrialSaid, _Mapping]]] = ..., reached: _Optional[_Iterable[_Union[Reached, _Mapping]]] = ..., curves: _Optional[_Iterable[_Union[Curve, _Mapping]]] = ..., targets: _Optional[_Iterable[_Union[JobIterations, _Mapping]]] = ..., past: _Optional[_Iterable[_Union[JobPast, _Mapping]]] = ...) -> None: ...
+    def __init__(self, spec: _Optional[_Union[AppSpec, _Mapping]] = ..., topology: _Optional[_Union[Topology, _Mapping]] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[RunNews, _Mapping]]] = ..., phase: _Optional[int] = ..., iterations: _Optional[_Iterable[_Union[JobIterations, _Mapping]]] = ..., trials: _Optional[_Iterable[_Union[TrialParams, _Mapping]]] = ..., reached: _Optional[_Iterable[_Union[Reached, _Mapping]]] = ..., curves: _Optional[_Iterable[_Union[Curve, _Mapping]]] = ..., targets: _Optional[_Iterable[_Union[JobIterations, _Mapping]]] = ..., past: _Optional[_Iterable[_Union[JobPast, _Mapping]]] = ...) -> None: ...
 
 class JobPast(_message.Message):
     __slots__ = ("job", "seconds", "failures")
@@ -646,13 +640,13 @@ class Curve(_message.Message):
     points: _containers.RepeatedCompositeFieldContainer[CurvePoint]
     def __init__(self, job: _Optional[str] = ..., points: _Optional[_Iterable[_Union[CurvePoint, _Mapping]]] = ...) -> None: ...
 
-class HostedAsked(_message.Message):
+class HostedAppsRequest(_message.Message):
     __slots__ = ("revision",)
     REVISION_FIELD_NUMBER: _ClassVar[int]
     revision: int
     def __init__(self, revision: _Optional[int] = ...) -> None: ...
 
-class Hosted(_message.Message):
+class HostedApps(_message.Message):
     __slots__ = ("revision", "apps")
     REVISION_FIELD_NUMBER: _ClassVar[int]
     APPS_FIELD_NUMBER: _ClassVar[int]
@@ -660,7 +654,7 @@ class Hosted(_message.Message):
     apps: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, revision: _Optional[int] = ..., apps: _Optional[_Iterable[str]] = ...) -> None: ...
 
-class SheetAsked(_message.Message):
+class SubmittedAppRequest(_message.Message):
     __slots__ = ("app",)
     APP_FIELD_NUMBER: _ClassVar[int]
     app: str
@@ -746,15 +740,15 @@ class RefusalNews(_message.Message):
     home: str
     def __init__(self, what: _Optional[str] = ..., reason: _Optional[str] = ..., final: bool = ..., home: _Optional[str] = ...) -> None: ...
 
-class OverNews(_message.Message):
+class AppEndNews(_message.Message):
     __slots__ = ("outcome",)
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     outcome: str
     def __init__(self, outcome: _Optional[str] = ...) -> None: ...
 
 class NewsItem(_message.Message):
-    __slots__ = ("standing", "offer", "lease", "topology", "run", "progress", "refusal", "over", "points")
-    STANDING_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("start", "offer", "lease", "topology", "run", "progress", "refusal", "over", "points")
+    START_FIELD_NUMBER: _ClassVar[int]
     OFFER_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
@@ -763,16 +757,16 @@ class NewsItem(_message.Message):
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     OVER_FIELD_NUMBER: _ClassVar[int]
     POINTS_FIELD_NUMBER: _ClassVar[int]
-    standing: AgentStart
+    start: AgentStart
     offer: OfferNews
     lease: LeaseNews
     topology: TopologyNews
     run: RunNews
     progress: ProgressNews
     refusal: RefusalNews
-    over: OverNews
+    over: AppEndNews
     points: PointsNews
-    def __init__(self, standing: _Optional[_Union[AgentStart, _Mapping]] = ..., offer: _Optional[_Union[OfferNews, _Mapping]] = ..., lease: _Optional[_Union[LeaseNews, _Mapping]] = ..., topology: _Optional[_Union[TopologyNews, _Mapping]] = ..., run: _Optional[_Union[RunNews, _Mapping]] = ..., progress: _Optional[_Union[ProgressNews, _Mapping]] = ..., refusal: _Optional[_Union[RefusalNews, _Mapping]] = ..., over: _Optional[_Union[OverNews, _Mapping]] = ..., points: _Optional[_Union[PointsNews, _Mapping]] = ...) -> None: ...
+    def __init__(self, start: _Optional[_Union[AgentStart, _Mapping]] = ..., offer: _Optional[_Union[OfferNews, _Mapping]] = ..., lease: _Optional[_Union[LeaseNews, _Mapping]] = ..., topology: _Optional[_Union[TopologyNews, _Mapping]] = ..., run: _Optional[_Union[RunNews, _Mapping]] = ..., progress: _Optional[_Union[ProgressNews, _Mapping]] = ..., refusal: _Optional[_Union[RefusalNews, _Mapping]] = ..., over: _Optional[_Union[AppEndNews, _Mapping]] = ..., points: _Optional[_Union[PointsNews, _Mapping]] = ...) -> None: ...
 
 class News(_message.Message):
     __slots__ = ("epoch", "answers", "at", "first", "items", "fence")

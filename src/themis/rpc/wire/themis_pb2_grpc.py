@@ -169,12 +169,12 @@ class AgentsStub(object):
                 _registered_method=True)
         self.ListHosted = channel.unary_unary(
                 '/themis.v1.Agents/ListHosted',
-                request_serializer=themis_dot_rpc_dot_wire_dot_themis__pb2.HostedAsked.SerializeToString,
-                response_deserializer=themis_dot_rpc_dot_wire_dot_themis__pb2.Hosted.FromString,
+                request_serializer=themis_dot_rpc_dot_wire_dot_themis__pb2.HostedAppsRequest.SerializeToString,
+                response_deserializer=themis_dot_rpc_dot_wire_dot_themis__pb2.HostedApps.FromString,
                 _registered_method=True)
-        self.GetSheet = channel.unary_unary(
-                '/themis.v1.Agents/GetSheet',
-                request_serializer=themis_dot_rpc_dot_wire_dot_themis__pb2.SheetAsked.SerializeToString,
+        self.GetSubmittedApp = channel.unary_unary(
+                '/themis.v1.Agents/GetSubmittedApp',
+                request_serializer=themis_dot_rpc_dot_wire_dot_themis__pb2.SubmittedAppRequest.SerializeToString,
                 response_deserializer=themis_dot_rpc_dot_wire_dot_themis__pb2.SubmittedApp.FromString,
                 _registered_method=True)
 
@@ -204,7 +204,7 @@ class AgentsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def GetSheet(self, request, context):
+    def GetSubmittedApp(self, request, context):
         """What an agent must know of its app beside what is told in exchanges.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -226,12 +226,12 @@ def add_AgentsServicer_to_server(servicer, server):
             ),
             'ListHosted': grpc.unary_unary_rpc_method_handler(
                     servicer.ListHosted,
-                    request_deserializer=themis_dot_rpc_dot_wire_dot_themis__pb2.HostedAsked.FromString,
-                    response_serializer=themis_dot_rpc_dot_wire_dot_themis__pb2.Hosted.SerializeToString,
+                    request_deserializer=themis_dot_rpc_dot_wire_dot_themis__pb2.HostedAppsRequest.FromString,
+                    response_serializer=themis_dot_rpc_dot_wire_dot_themis__pb2.HostedApps.SerializeToString,
             ),
-            'GetSheet': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetSheet,
-                    request_deserializer=themis_dot_rpc_dot_wire_dot_themis__pb2.SheetAsked.FromString,
+            'GetSubmittedApp': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSubmittedApp,
+                    request_deserializer=themis_dot_rpc_dot_wire_dot_themis__pb2.SubmittedAppRequest.FromString,
                     response_serializer=themis_dot_rpc_dot_wire_dot_themis__pb2.SubmittedApp.SerializeToString,
             ),
     }
@@ -315,8 +315,8 @@ class Agents(object):
             request,
             target,
             '/themis.v1.Agents/ListHosted',
-            themis_dot_rpc_dot_wire_dot_themis__pb2.HostedAsked.SerializeToString,
-            themis_dot_rpc_dot_wire_dot_themis__pb2.Hosted.FromString,
+            themis_dot_rpc_dot_wire_dot_themis__pb2.HostedAppsRequest.SerializeToString,
+            themis_dot_rpc_dot_wire_dot_themis__pb2.HostedApps.FromString,
             options,
             channel_credentials,
             insecure,
@@ -328,7 +328,7 @@ class Agents(object):
             _registered_method=True)
 
     @staticmethod
-    def GetSheet(request,
+    def GetSubmittedApp(request,
             target,
             options=(),
             channel_credentials=None,
@@ -341,8 +341,8 @@ class Agents(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/themis.v1.Agents/GetSheet',
-            themis_dot_rpc_dot_wire_dot_themis__pb2.SheetAsked.SerializeToString,
+            '/themis.v1.Agents/GetSubmittedApp',
+            themis_dot_rpc_dot_wire_dot_themis__pb2.SubmittedAppRequest.SerializeToString,
             themis_dot_rpc_dot_wire_dot_themis__pb2.SubmittedApp.FromString,
             options,
             channel_credentials,
