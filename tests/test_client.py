@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from themis.answers import Answer
 from themis.client import Client, absolute, job_app
 from themis.errors import (
     ConfigError,
@@ -119,9 +120,9 @@ CALLS: dict[str, Callable[[Client], object]] = {
     "DELETE /v1/tokens/{token}": lambda c: c.revoke_token("x"),
     "/v1/rounds": lambda c: c.rounds(),
     "/v1/rounds/{round}": lambda c: c.round(1),
-    "POST /v1/whatif": lambda c: c.ask({"app": {}}),
-    "/v1/whatif/{question}": lambda c: c.foretold("x"),
-    "DELETE /v1/whatif/{question}": lambda c: c.forget("x"),
+    "POST /v1/whatif": lambda c: c.begin_forecast({"app": {}}),
+    "/v1/whatif/{question}": lambda c: c.newest_forecast("x"),
+    "DELETE /v1/whatif/{question}": lambda c: c.drop_forecast("x"),
     "/v1/snapshot": lambda c: c.snapshot(),
     "/v1/audit": lambda c: c.audit(),
     "/v1/config": lambda c: c.config(),
@@ -294,13 +295,14 @@ def test_an_authority_that_is_not_there_is_told(tmp_path: Any) -> None:
 def test_no_name_leads_to_another_route(name: str) -> None:
     calls: list[str] = []
 
-    class Noted(Client):
-        def _call(self, method: str, path: str, *_: Any, **__: Any) -> dict[str, Any]:
-            calls.append(path)
-            return {}
+    def note(method: str, path: str, *_: Any, **__: Any) -> Answer:
+        calls.append(path)
+        return Answer()
 
+    client = Client()
+    client._call = note
     try:
-        Noted().hold(name)
+        client.hold(name)
     except RefusedError:
         return
     (path,) = calls

@@ -1,10 +1,10 @@
-"""What the service answers, as plain data that notebooks show as tables.
+"""Answers of the service: plain data that notebooks show as tables.
 
     client.apps()["apps"]       # a dict like any other: the same keys, the same JSON
     client.apps()               # in a notebook: a table
 
-Which table it is follows from what is in the answer, so answers of newer services are shown too, if
-need be as names and values.
+The keys of an answer decide which table it becomes; an answer that is not recognised, perhaps of a
+newer service, becomes a table of names and values.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _Row = Mapping[str, Any]
 
 
 class Answer(Displayed, dict[str, Any]):
-    """An answer; equal to the dict that it is."""
+    """An answer, which is a dict."""
 
     __slots__ = ()
 
@@ -35,7 +35,7 @@ class Answer(Displayed, dict[str, Any]):
 
 
 class Answers(Displayed, list[dict[str, Any]]):
-    """A list of lines about apps; equal to the list that it is."""
+    """A list of rows about apps, which is a list."""
 
     __slots__ = ()
 
@@ -45,7 +45,7 @@ class Answers(Displayed, list[dict[str, Any]]):
 
 
 def _lines(found: Any) -> list[_Row]:
-    """Those of a list that are what they should be."""
+    """The items of a list that are mappings."""
     return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
 
 
@@ -61,7 +61,7 @@ def _apps(answer: _Row) -> Sheet:
     if ended:
         keys = ("app", "owner", "outcome", "rho")
         rows = tuple(tuple(item.get(key) for key in keys) for item in ended)
-        tables.append(Table(keys, rows, "over"))
+        tables.append(Table(keys, rows, "ended"))
     gpus = answer.get("gpus")
     notes = (f"GPUs: {_counted(gpus)}",) if isinstance(gpus, Mapping) else ()
     return Sheet("" if tables else "there is no app", tuple(tables), notes)
@@ -99,16 +99,16 @@ def _rounds(answer: _Row) -> Sheet:
 
 
 def _status(answer: _Row) -> Sheet:
-    who = f"{answer.get('app')} of {answer.get('owner')}"
-    title = f"{who}: {answer.get('outcome') or answer.get('state')}, {answer.get('reason')}"
+    name = f"{answer.get('app')} of {answer.get('owner')}"
+    title = f"{name}: {answer.get('outcome') or answer.get('state')}, {answer.get('reason')}"
     keys = ("job", "state", "gpus", "iterations", "target", "metric", "params")
     table = Table(
         keys, tuple(tuple(item.get(key) for key in keys) for item in _lines(answer["jobs"]))
     )
     held = f"{answer.get('held')} GPUs of {answer.get('demand')} wanted"
     rho = answer.get("rho")
-    told = f", rho {rho:.2f}" if isinstance(rho, float) else ""
-    return Sheet(title, (table,), (f"{held}{told}",))
+    fairness = f", rho {rho:.2f}" if isinstance(rho, float) else ""
+    return Sheet(title, (table,), (f"{held}{fairness}",))
 
 
 def _results(answer: _Row) -> Sheet:
@@ -122,7 +122,7 @@ def _results(answer: _Row) -> Sheet:
     notes = (f"best: job {best.get('job')}",) if isinstance(best, Mapping) else ()
     if isinstance(best, str):
         notes = (f"best: job {best}",)
-    title = f"{answer.get('app')}: {answer.get('outcome') or 'not over yet'}; {goal} {name}"
+    title = f"{answer.get('app')}: {answer.get('outcome') or 'still active'}; {goal} {name}"
     return Sheet(title, (Table(columns, rows),), notes)
 
 
@@ -132,9 +132,10 @@ def _explained(answer: _Row) -> Sheet:
 
 
 def _plain(answer: _Row) -> Sheet:
-    """Names and values."""
+    """A table of names and values."""
     rows = tuple(
-        (key, value if _is_short(value) else _told(value)) for key, value in answer.items()
+        (key, value if _is_short(value) else _counted_entries(value))
+        for key, value in answer.items()
     )
     return Sheet("", (Table(("", ""), rows),))
 
@@ -143,6 +144,6 @@ def _is_short(value: object) -> bool:
     return value is None or isinstance(value, str | int | float | bool)
 
 
-def _told(value: object) -> str:
+def _counted_entries(value: object) -> str:
     count = len(value) if isinstance(value, list | Mapping) else 0
     return f"{count} entries"

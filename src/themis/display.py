@@ -4,9 +4,9 @@
     sheet.html()        # what a notebook shows
     sheet.text()        # what a terminal shows
 
-Names, messages and parameters come from anybody. In HTML everything is escaped, and there is no
-script and nothing to fetch; in both forms what does not print is written as an escape, and long
-texts are cut. Standard library only: the client shows its answers with it.
+Names, messages and parameters are untrusted. The HTML escapes everything, has no script and loads
+nothing; in both forms unprintable characters are written as escapes, and long texts are cut.
+Standard library only, because the client uses it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ _CELL = "padding:2px 10px;text-align:{}"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns and rows; numbers stand to the right."""
+    """Columns and rows; numbers are aligned to the right."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[object, ...], ...]
@@ -41,14 +41,14 @@ class Sheet:
     notes: tuple[str, ...] = ()
 
     def html(self) -> str:
-        """Harmless HTML."""
+        """HTML with all texts escaped."""
         parts = [f"<p><b>{_safe(self.title)}</b></p>"] if self.title else []
         parts += [_table_html(table) for table in self.tables]
         parts += [f"<p>{_safe(note)}</p>" for note in self.notes]
         return f"<div>{''.join(parts)}</div>"
 
     def text(self) -> str:
-        """The same for people without a browser."""
+        """Plain text."""
         parts = [shown(self.title)] if self.title else []
         parts += [_table_text(table) for table in self.tables]
         parts += [shown(note) for note in self.notes]
@@ -56,7 +56,7 @@ class Sheet:
 
 
 class Displayed:
-    """Something that notebooks show as its sheet."""
+    """A value that notebooks show as its sheet."""
 
     __slots__ = ()
 
@@ -67,7 +67,7 @@ class Displayed:
         return self._sheet().html()
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """What IPython shows without a browser."""
+        """For IPython in a terminal."""
         printer.text(repr(self) if cycle else self._sheet().text())
 
 
@@ -93,7 +93,7 @@ def _few(value: Mapping[Any, Any]) -> Iterable[tuple[Any, Any]]:
 
 
 def _plain(value: object) -> str:
-    """Text that stays on its line and steers nothing."""
+    """Text on one line, without control characters."""
     try:
         text = str(value)
     except ValueError:  # an integer of thousands of digits

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from themis.client import _tls_context
+from themis.client.connection import tls_context
 from themis.config.keys import Tls
 from themis.errors import ConfigError, DeniedError, MissingFileError
 from themis.security.certificate_authority import make_authority, make_client, make_server
@@ -174,11 +174,11 @@ def test_a_client_trusts_the_service_by_its_name_only(tls: Tls, folder: Path) ->
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     options = uvicorn_options(tls)
     server.load_cert_chain(options["ssl_certfile"], options["ssl_keyfile"])
-    handshake(server, _tls_context(folder / "ca.pem"), "localhost")
+    handshake(server, tls_context(folder / "ca.pem"), "localhost")
     with pytest.raises(ssl.SSLCertVerificationError):
-        handshake(server, _tls_context(folder / "ca.pem"), "elsewhere")
+        handshake(server, tls_context(folder / "ca.pem"), "elsewhere")
     with pytest.raises(ssl.SSLCertVerificationError):
-        handshake(server, _tls_context(None), "localhost")
+        handshake(server, tls_context(None), "localhost")
 
 
 def test_a_node_shows_its_certificate_to_the_service(tls: Tls, folder: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_node_shows_its_certificate_to_the_service(tls: Tls, folder: Path) -> 
     server.load_cert_chain(folder / "server.pem", folder / "server.key")
     server.load_verify_locations(folder / "ca.pem")
     server.verify_mode = ssl.CERT_REQUIRED
-    client = _tls_context(folder / "ca.pem")
+    client = tls_context(folder / "ca.pem")
     client.load_cert_chain(folder / "node-gpu-07.pem", folder / "node-gpu-07.key")
     handshake(server, client, "localhost")
 
@@ -195,7 +195,7 @@ def test_a_nodes_certificate_does_not_pass_for_the_service(folder: Path) -> None
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(folder / "node-gpu-07.pem", folder / "node-gpu-07.key")
     with pytest.raises(ssl.SSLCertVerificationError):
-        handshake(server, _tls_context(folder / "ca.pem"), "localhost")
+        handshake(server, tls_context(folder / "ca.pem"), "localhost")
 
 
 def test_without_certificates_there_is_no_tls() -> None:
