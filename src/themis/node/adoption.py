@@ -1,4 +1,4 @@
-"""What a node finds of its earlier start: runs that go on, runs that ended, and strangers."""
+"""Adopts the runs of a node's earlier start: those that go on, those that ended, and orphans."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ from themis.node.runs import (
     Runs,
     code_of,
     job_name,
-    last_words,
+    last_output,
 )
 from themis.protocol.node_messages import RunOrder, RunState
 
@@ -35,7 +35,7 @@ _STATES = {
 
 
 class Adoption:
-    """Brings the engine's and the disk's memory together. Once, before anything else."""
+    """Matches jobs that the engine finds with records on disk. Once, before anything else."""
 
     def __init__(
         self,
@@ -50,12 +50,12 @@ class Adoption:
         self._runs = runs
 
     async def adopt(self) -> tuple[tuple[ev.FoundRun, ...], list[EventAt]]:
-        """What is there of an earlier start of this node, and what is wrong with it."""
+        """The runs of an earlier start of this node, and events for what is wrong with them."""
         later: list[EventAt] = []
         known = {item.job: item for item in await self._engine.reattach()}
         records = await asyncio.to_thread(self._disk.runs)
         found = []
-        for record in reversed(records):  # A job's last run is the one that the engine knows.
+        for record in reversed(records):  # The engine knows the last run of each job.
             item = known.get(job_name(record.order))
             if item is not None and item.token == record.order.token:
                 del known[item.job]
@@ -67,7 +67,7 @@ class Adoption:
                 self._runs.by_number[record.order.run] = NodeRun(record.order, 0.0, 0.0, over=True)
                 found.append(_never_ran(record.order))
         for item in known.values():
-            later += await self._put_down(item)
+            later += await self._kill_orphan(item)
         if found:
             alive = sum(not item.state.over for item in found)
             _LOG.info("found %s runs of before, %s of them alive", len(found), alive)
@@ -77,14 +77,14 @@ class Adoption:
         order = record.order
         run = self._runs.add(NodeRun(order, record.early, record.lease_end))
         run.began = self._now() - item.age
-        run.trail = MetricProgress(record.heard, record.place)
-        run.trail.more = True
+        run.progress = MetricProgress(record.heard, record.place)
+        run.progress.more = True
         state = _STATES[item.state]
         code: int | None = None
         message, log, log_size = "", "", 0
         if item.ended is not None:
             run.over = True
-            log, log_size = await last_words(self._engine, order)
+            log, log_size = await last_output(self._engine, order)
             code, message = code_of(item.ended), item.ended.reason
             state = RunState.EXITED if code is not None else RunState.LOST
         samples = await self._engine.measure(item.job)
@@ -104,8 +104,8 @@ class Adoption:
             log_size=log_size,
         )
 
-    async def _put_down(self, item: base.FoundProgram) -> list[EventAt]:
-        """Kill a job without a record: nobody knows for whom it runs."""
+    async def _kill_orphan(self, item: base.FoundProgram) -> list[EventAt]:
+        """Kill a job without a record: its owner and its lease are unknown."""
         if item.ended is not None:
             await self._engine.forget(item.job, item.token)
             return []

@@ -1,9 +1,9 @@
-"""What a node keeps on its own disk: its memory of tokens, and the orders of its runs.
+"""A node's state on its own disk: tokens, and the orders of its runs.
 
 with NodeDisk.open(folder, "m0") as disk:       # refused while another node has the folder
     disk.memory
     disk.remember(memory)                       # durable when it returns
-    disk.put(RunRecord(order, lease_end=..., early=...))
+    disk.put(NodeRunRecord(order, lease_end=..., early=...))
 
 state/            0711  (owners pass through to their jobs' folders below `engine`)
   node.lock       held while the node lives
@@ -29,15 +29,15 @@ from themis.recording.codec import decode, dumps, loads
 
 @dataclass(frozen=True, slots=True)
 class NodeRunRecord:
-    """A run that may have been started here. Times are the clock of leases'."""
+    """A run that may have been started here. Times are on the clock of leases."""
 
     order: RunOrder
     lease_end: float
     """The end of its leases, as last written down; liveness may end before."""
     early: float
-    """How long before its end it is told to save."""
+    """Seconds before its end when it is asked to save."""
     heard: int = 0
-    """How many of its points its agent has heard,"""
+    """How many of its points its agent has acknowledged,"""
     place: int = 0
     """and where in its file the next one begins."""
 
@@ -60,11 +60,11 @@ class NodeDisk:
 
     @staticmethod
     def open(folder: Path, name: str) -> "NodeDisk":
-        """Take the folder; it is made if there is none.
+        """Lock the folder; it is made if there is none.
 
         Raises:
             UnavailableError: Another node has it.
-            ConfigError: It cannot be used, or is another node's.
+            ConfigError: It cannot be used, or belongs to another node.
         """
         try:
             make_passable(folder)
@@ -93,7 +93,7 @@ class NodeDisk:
         return self._folder / "engine"
 
     def close(self) -> None:
-        """Let another node have it."""
+        """Release the lock."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -126,35 +126,35 @@ class NodeDisk:
         return saved.memory
 
     def remember(self, memory: NodeMemory) -> None:
-        """Keep what no restart may forget; durable when this returns."""
+        """Store the memory that must survive restarts; durable when this returns."""
         replace_file(self._folder / "node.json", dumps(_Saved(self._name, memory)), durable=True)
         self.memory = memory
 
     # Runs
 
     def put(self, record: NodeRunRecord, *, durable: bool = True) -> None:
-        """Keep the order of a run, or later limits of it."""
+        """Store the order of a run, or its later limits."""
         path = self._runs / f"{record.order.run}.json"
         replace_file(path, dumps(record), durable=durable)
 
     def drop(self, run: int) -> None:
-        """Its result is stored where it has to be."""
+        """Remove the record of a run whose result the service has stored."""
         (self._runs / f"{run}.json").unlink(missing_ok=True)
 
     def runs(self) -> tuple[NodeRunRecord, ...]:
-        """All runs there are records of, the first one first."""
+        """All records, by run number."""
         found = []
         for path in self._runs.glob("*.json"):
             try:
                 found.append(decode(NodeRunRecord, loads(path.read_text(encoding="utf-8"))))
             except (RefusedError, UnicodeDecodeError):
-                # Only whole files have this name: after a power cut, and then nothing runs.
+                # Only whole files get this name, so this was a power cut, and no run is alive.
                 path.unlink()
         return tuple(sorted(found, key=lambda record: record.order.run))
 
 
 def make_passable(folder: Path) -> None:
-    """Make a folder that others may pass through, whatever the umask says, and what is above it."""
+    """Make a folder and its parents so that other users may pass through, despite the umask."""
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     for place in reversed(missing):
         place.mkdir(exist_ok=True)
@@ -165,7 +165,7 @@ def make_passable(folder: Path) -> None:
 
 
 def first_closed_folder(folder: Path, uid: int, groups: Collection[int]) -> Path | None:
-    """The first folder on the way to this one that a user may not pass through, if any."""
+    """The first folder on this path that a user may not pass through, if any."""
     for place in (*reversed(folder.parents), folder):
         about = place.stat()
         shift = 6 if about.st_uid == uid else 3 if about.st_gid in groups else 0
@@ -190,7 +190,7 @@ def is_running(folder: Path) -> bool:
 
 
 def replace_file(path: Path, text: str, *, durable: bool) -> None:
-    """Put a file in the place of another, as a whole."""
+    """Replace a file as a whole."""
     draft = path.with_suffix(".new")
     number = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(number, "w", encoding="utf-8") as handle:

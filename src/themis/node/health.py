@@ -1,4 +1,4 @@
-"""What a node looks at from time to time: its GPUs, and its shared folder."""
+"""Watches a node's GPUs and its shared folder."""
 
 import asyncio
 import logging
@@ -16,12 +16,12 @@ from themis.node.shared_storage import SharedStorage
 _LOG = logging.getLogger(__name__)
 
 PATIENCE = 30.0
-"""Seconds after which a shared folder that does not answer cannot be used."""
+"""Seconds after which a shared folder that does not answer counts as unusable."""
 _SILENT = "it does not answer; is its file server down?"
 
 
 class Health:
-    """Says what has changed since the last look."""
+    """Puts events for changes since the last look."""
 
     def __init__(
         self,
@@ -41,12 +41,12 @@ class Health:
         self._look_now = asyncio.Event()
 
     def expect(self, nonce: str) -> None:
-        """Leave marks in the shared folder that begin so, from now on."""
+        """Leave marks with this nonce in the shared folder from now on."""
         self._nonce = nonce
         self._look_now.set()
 
     async def watch_gpus(self) -> None:
-        """Say which GPUs must not be used, and which may again; until cancelled."""
+        """Put events for GPUs that fail and that work again; until cancelled."""
         while True:
             try:
                 found = await self._engine.discover()
@@ -58,7 +58,7 @@ class Health:
             await asyncio.sleep(self._every)
 
     async def watch_storage(self) -> None:
-        """Say what is in the shared folder, when that changes."""
+        """Put an event when the mark in the shared folder changes; until cancelled."""
         seen = ("", "")
         looking: asyncio.Task[str] | None = None
         while self._storage is not None:
@@ -68,7 +68,7 @@ class Health:
             self._look_now.clear()
             if not self._nonce:
                 continue
-            # One look at a time: of a server that is down each would wait for ever.
+            # One look at a time: each look at a server that is down would hang.
             looking = looking or asyncio.create_task(in_own_thread(self._storage.look, self._nonce))
             found = await self._seen_by(looking, self._storage)
             looking = None if looking.done() else looking
@@ -81,7 +81,7 @@ class Health:
     async def _seen_by(
         self, looking: "asyncio.Task[str]", storage: SharedStorage
     ) -> tuple[str, str]:
-        """The mark that a look finds, or what is wrong."""
+        """The mark that a look finds, and why there is none."""
         try:
             async with asyncio.timeout(self._patience):
                 return await asyncio.shield(looking), ""

@@ -1,6 +1,6 @@
 """Nodes on the service's own host, from a cluster file: for one machine, demos and tests.
 
-They are processes of their own and outlive the service: started again, it finds them running.
+They are processes of their own and outlive the service, which finds them running at its next start.
 """
 
 import logging
@@ -23,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class LocalNodes:
-    """The nodes that this service has started, as its children."""
+    """Starts local nodes as children of the service."""
 
     def __init__(self, config: ServiceConfig, grpc: Address) -> None:
         self._config = config
@@ -34,8 +34,8 @@ class LocalNodes:
         """Start the nodes that are not running; returns their names.
 
         Raises:
-            ConfigError: The cluster file is wrong, a machine in it cannot be pretended, or nobody
-                said whom jobs run as.
+            ConfigError: The cluster file is wrong, a machine in it cannot be pretended, or no
+                account for jobs is configured.
         """
         config = self._config
         machines = local_machines(config)
@@ -46,7 +46,7 @@ class LocalNodes:
         for name, command in commands.items():
             folder = nodes_folder(config) / name
             make_passable(folder)
-            # Also for one that runs: it reads the file again when it is told that nobody knows it.
+            # Also for one that runs: it reads the file again when the service refuses its token.
             ensure_token(token_store, folder / "token", name, now, "a local node")
             if is_running(folder):
                 continue
@@ -56,7 +56,7 @@ class LocalNodes:
         return started
 
     def reap(self) -> list[str]:
-        """Collect nodes that have ended, which nobody else can; returns their names."""
+        """Reap nodes that have ended; returns their names."""
         ended = [name for name, child in self._children.items() if child.poll() is not None]
         for name in ended:
             code = self._children.pop(name).returncode
@@ -66,18 +66,18 @@ class LocalNodes:
 
 
 def local_machines(config: ServiceConfig) -> tuple[Machine, ...]:
-    """The machines that local nodes pretend, if they can: it is known before anything is made.
+    """The machines that local nodes pretend, checked before anything is made.
 
     Raises:
-        ConfigError: The cluster file is wrong, a machine in it cannot be pretended, or nobody said
-            whom jobs run as.
+        ConfigError: The cluster file is wrong, a machine in it cannot be pretended, or no account
+            for jobs is configured.
     """
     assert config.local_nodes is not None
     if config.tls.require_client:
         allowed = "none with tls.require_client: a `themis node` with a certificate of its own"
         raise ConfigError("local_nodes", str(config.local_nodes), allowed)
     machines = read_cluster(config.local_nodes).machines
-    # Each node would find out by itself, and say so to a log only.
+    # Else each node would find out by itself and only log it.
     owners_of(config)
     for machine in machines:
         _slot_of(machine)
@@ -87,11 +87,11 @@ def local_machines(config: ServiceConfig) -> tuple[Machine, ...]:
 def ensure_token(token_store: TokenStore, path: Path, name: str, now: float, note: str) -> None:
     """Give a node a token unless it has one that the store knows, or knows to be revoked.
 
-    A store that was brought back from before the node was added does not know it, and neither does
-    one whose service was killed before the token was stored.
+    A store restored from an older backup does not know the token, and neither does one whose
+    service was killed before the token was stored.
 
     Raises:
-        ConfigError: What is in the file is no token, or others can read it.
+        ConfigError: The file holds no token, or other users can read it.
     """
     if path.exists():
         number = read_token(path).reveal().split("_")[1]
@@ -103,12 +103,12 @@ def ensure_token(token_store: TokenStore, path: Path, name: str, now: float, not
 
 
 def nodes_folder(config: ServiceConfig) -> Path:
-    """Where local nodes keep their things: beside the service's, which jobs must not get into."""
+    """The folder of local nodes: beside the service's, which jobs must not reach."""
     return config.state_dir.with_name(f"{config.state_dir.name}-nodes")
 
 
 def node_command(config: ServiceConfig, grpc: Address, machine: Machine) -> list[str]:
-    """The command line of a local node: all that it goes by, and nothing else.
+    """The command line of a local node, with its whole configuration.
 
     Raises:
         ConfigError: The machine cannot be pretended.
@@ -123,7 +123,7 @@ def node_command(config: ServiceConfig, grpc: Address, machine: Machine) -> list
         "--slot": str(_slot_of(machine)),
         "--model": machine.gpu_model,
         "--state": str(folder),
-        # On one machine they share a folder whether or not others do.
+        # Nodes on one machine share a folder in any case.
         "--shared-dir": str(config.shared_dir or nodes_folder(config) / "checkpoints"),
         "--log-level": config.log_level,
         "--log-format": config.log_format,
@@ -145,8 +145,8 @@ def node_command(config: ServiceConfig, grpc: Address, machine: Machine) -> list
 
 def spawn(command: list[str], folder: Path) -> "subprocess.Popen[bytes]":
     """Start a node, or a bridge to many, in a session of its own, with its log in the folder."""
-    # What the service was told by its environment is in the command line, as far as it concerns
-    # a node; systemd waits for the service's word only.
+    # The command line has all settings of the service's environment that concern a node, and
+    # systemd waits for the service's notification only.
     env = {
         name: value
         for name, value in os.environ.items()

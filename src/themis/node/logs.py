@@ -1,10 +1,10 @@
-"""A node's answers to people who read logs: what is wanted is read as soon as it is there.
+"""Reads the parts of logs that the service asks for, as soon as they exist.
 
-    logs = LogAnswers(engine, is_alive, put)
-    logs.want(orders.logs)          # in place of what was wanted before
+    logs = LogAnswers(engine, live, put)
+    logs.want(orders.logs)          # replaces the former requests
 
-Nobody is waited for: each part that is wanted is looked for a few times a second, until there is
-something of it, the run is over, or it is wanted no more.
+The node looks for each part a few times a second, until there is some output, the run has ended, or
+the service does not ask for it any more.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from themis.protocol.node_messages import MOST_LOG, LogPart, LogWanted
 _LOG = logging.getLogger(__name__)
 
 LOOK = 0.25
-"""Seconds between looks. Also between parts of one log that grows, so that they are not many."""
+"""Seconds between looks, and between parts of one log that grows."""
 LEAST = 64
-"""Bytes that are read at least: less may be half a character for ever."""
+"""Bytes that are read at least: fewer may never complete a character."""
 
 
 class LogAnswers:
-    """Reads what people wait for."""
+    """Answers requests for parts of logs."""
 
     def __init__(
         self,
@@ -44,15 +44,15 @@ class LogAnswers:
         self._wanted: list[LogWanted] = []
         self._changed = asyncio.Event()
         self._not_before: dict[int, float] = {}
-        """By run: when its log is looked at next, after a part that was all there was."""
+        """When the log of a run is read next, after a part that reached its end."""
 
     def want(self, wanted: tuple[LogWanted, ...]) -> None:
-        """Look for these from now on, and for nothing else."""
+        """Look for these parts from now on, and for no others."""
         self._wanted = list(wanted)
         self._changed.set()
 
     async def work(self) -> None:
-        """Look for what is wanted; until cancelled."""
+        """Look for wanted parts; until cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -75,7 +75,7 @@ class LogAnswers:
         for want in list(self._wanted):
             if want.run in self._not_before and not want.now:
                 continue
-            # Before the look: a run that is over by then has printed all that it ever will.
+            # Asked before reading: a run that has ended by then prints nothing more.
             alive = want.run in self._alive()
             most = min(MOST_LOG, max(LEAST, want.most))
             try:
@@ -94,9 +94,9 @@ class LogAnswers:
 
 
 def _part(want: LogWanted, piece: LogPiece | None, *, alive: bool) -> LogPart | None:
-    """What there is to say to who wants this; None for nothing yet."""
+    """The answer to a request; None while there is none."""
     if piece is None:
-        # One that is about to start has no log yet.
+        # A run that is about to start has no log yet.
         if alive and not want.now:
             return None
         gone = not alive
@@ -104,7 +104,7 @@ def _part(want: LogWanted, piece: LogPiece | None, *, alive: bool) -> LogPart | 
     end = piece.over and not alive and piece.next >= piece.size
     if not piece.text and not end and not want.now:
         return None
-    # What is gone is stepped over, but nobody is sent back.
+    # Readers skip dropped output, and never go back.
     following = max(piece.next, want.offset) if not piece.text else piece.next
     return LogPart(
         want.run, want.offset, following, piece.text, piece.size, end, number=want.number

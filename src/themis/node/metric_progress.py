@@ -1,11 +1,11 @@
-"""How far a node has read what a run reports, and how much of that its agent has heard.
+"""Which points of a run the node has read, and which of them its agent has acknowledged.
 
-    trail = Trail(heard=record.heard, place=record.place)
-    points = trail.take(await engine.points(job, trail.place, trail.room))
-    trail.hear(12)              # and trail.mark is what to write down
+    progress = MetricProgress(heard=record.heard, place=record.place)
+    points = progress.take(await engine.points(job, progress.place, progress.room))
+    progress.hear(12)           # and progress.mark is written to disk
 
-The run's own file is the queue: no more is read than a report may have, the rest waits in the file,
-and a node that is started again goes on from what was heard.
+The run's own file is the queue: the node reads no more than a report may have, and a node that is
+restarted goes on from the last acknowledged point.
 """
 
 import asyncio
@@ -23,34 +23,34 @@ class MetricProgress:
 
     def __init__(self, heard: int = 0, place: int = 0) -> None:
         self.place = place
-        """Where to read on."""
+        """Where the next read begins."""
         self.more = False
-        """Whether the file has others."""
+        """Whether the file has more points."""
         self.trouble = ""
-        """What could not be read."""
+        """Why something could not be read."""
         self.lock = asyncio.Lock()
-        """For who reads: a place must not be read twice."""
+        """Held while reading: no place must be read twice."""
         self._heard = (heard, place)
         self._read = heard
         self._unheard: deque[tuple[int, int, int]] = deque()
-        """Number, place of the end and weight of each."""
+        """Number, end and weight of each point that was not acknowledged yet."""
         self._weight = 0
 
     @property
     def room(self) -> int:
-        """How many more may be read now."""
+        """How many more points may be read now."""
         return MOST_POINTS - self._weight
 
     @property
     def mark(self) -> tuple[int, int]:
-        """The number of the last point heard, and where the next begins."""
+        """The number of the last acknowledged point, and where the next one begins."""
         return self._heard
 
-    def take(self, stretch: SampleBatch) -> tuple[Point, ...]:
-        """Number what was read, as far as there is room for it."""
-        self.trouble = stretch.trouble[:MOST_TROUBLE]
+    def take(self, batch: SampleBatch) -> tuple[Point, ...]:
+        """Number the points of a batch, as far as there is room for them."""
+        self.trouble = batch.trouble[:MOST_TROUBLE]
         taken: list[Point] = []
-        for sample in stretch.samples:
+        for sample in batch.samples:
             point = _point(sample)
             weight = len(point.values) or 1
             if self._weight + weight > MOST_POINTS:
@@ -61,11 +61,11 @@ class MetricProgress:
             self._unheard.append((self._read, sample.end, weight))
             self.place = sample.end
             taken.append(point)
-        self.place, self.more = stretch.end, stretch.more
+        self.place, self.more = batch.end, batch.more
         return tuple(taken)
 
     def hear(self, number: int) -> bool:
-        """An agent has heard the points up to this number; whether that is new."""
+        """The agent acknowledges points up to this number; returns whether that is new."""
         before = self._heard
         while self._unheard and self._unheard[0][0] <= number:
             known, end, weight = self._unheard.popleft()

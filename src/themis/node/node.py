@@ -38,17 +38,17 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """How often a node looks, in seconds."""
+    """Intervals and timeouts of a node, in seconds."""
 
     measure_every: float = 1.0
     health_every: float = 10.0
     overrun: float = 30.0
-    """What a run that passed its limit of iterations gets to save before it is killed."""
+    """For a run that passed its limit of iterations to save before it is killed."""
     kill_patience: float = 10.0
 
 
 class Node:
-    """One machine's executor. `run` once."""
+    """Runs the jobs of one machine. Call `run` once."""
 
     def __init__(
         self,
@@ -67,16 +67,16 @@ class Node:
         """Bring the parts together.
 
         Args:
-            machine: What the node offers.
+            machine: The machine and its GPUs.
             engine: Starts and kills jobs. `reattach` has not been called yet.
-            reporter: The way to the service.
-            disk: The node's own memory.
-            storage: Where jobs keep their checkpoints, if other nodes are to see it too.
-            trust_tenants: Whether jobs of all owners run as one user; said to the service.
-            refused: Whether the service's machine says that no service is running there. Then
-                training goes on to the end of its leases; without, only as long as liveness lasts.
-            settings: How often to look.
-            rng: For spreading tries.
+            reporter: Sends reports to the service.
+            disk: The node's state on disk.
+            storage: The shared folder for checkpoints, if there is one.
+            trust_tenants: Whether jobs of all owners run as one user; reported to the service.
+            refused: Whether the service's machine refuses connections, so that no service runs
+                there. Then jobs run to the end of their leases; else only while liveness lasts.
+            settings: Intervals and timeouts.
+            rng: Spreads retries.
             now: The clock of leases; a rehearsal has its own.
         """
         self._now = now
@@ -114,7 +114,7 @@ class Node:
     # Life
 
     async def run(self) -> None:
-        """Serve until `stop`. Whatever the reason for the end, jobs go on."""
+        """Serve until `stop` or an error; jobs go on."""
         every = self._settings.measure_every
         async with asyncio.TaskGroup() as group:
             helpers = []
@@ -140,25 +140,25 @@ class Node:
                     self._timer.cancel()
 
     def stop(self) -> None:
-        """Come to an end soon."""
+        """End soon."""
         self._inbox.put_nowait(None)
 
     async def drain(self, seconds: float) -> None:
-        """Take nothing new, ask all runs to save, and return when they have or time is up."""
+        """Start no more runs, ask all runs to save, and return when they have or time is up."""
         self._draining = True
         busy = {gpu for number in self.live for gpu in self._gpus_of(number)}
         for gpu in range(len(self._core.memory.tokens)):
-            # Others when they are empty: the service takes a GPU away at once that is not well.
+            # Busy GPUs follow when they are empty: the service revokes a failed GPU at once.
             if gpu not in busy:
                 self._take_out(gpu)
         for number in self.live:
-            self._runner.do(number, self._runner.ask_to_save)
+            self._runner.ask_to_save(number)
         deadline = self._now() + seconds
-        while self.live and self._now() < deadline:  # noqa: ASYNC110 - others wake it, too
+        while self.live and self._now() < deadline:  # noqa: ASYNC110 - no event marks the end
             await asyncio.sleep(0.1)
         for number in self.live:
-            self._runner.do(number, self._runner.kill)
-        # The service hears of it with the next report.
+            self._runner.kill(number)
+        # So that the next report still tells the service.
         await asyncio.sleep(0.5)
 
     def _gpus_of(self, number: int) -> tuple[int, ...]:
@@ -176,12 +176,12 @@ class Node:
 
     @property
     def live(self) -> tuple[int, ...]:
-        """Runs of which something may be alive."""
+        """Runs that may have living processes."""
         return self._core.live
 
     @property
     def epoch(self) -> int:
-        """Of the service that was last heard; 0 before the first."""
+        """The epoch of the service that was heard last; 0 before the first."""
         return self._core.epoch
 
     def _put(self, happened: EventAt) -> None:
@@ -197,7 +197,7 @@ class Node:
                     await self._do(command)
 
     def _report_answered(self, event: ev.NodeEvent) -> str:
-        """The id of the report whose answer this is: the service's log has it too."""
+        """The id of the report that these orders answer, as in the service's log."""
         if not isinstance(event, ev.OrdersCame):
             return ""
         return report_id(self._name, event.orders.boot, event.orders.answers)
@@ -211,13 +211,13 @@ class Node:
             case cmd.StartRun(order=order, limits=limits):
                 await self._runner.begin(order, limits, self._disk_trouble)
             case cmd.Renew(run=number, limits=limits):
-                self._runner.do(number, partial(self._runner.renew, limits=limits))
+                self._runner.renew(number, limits)
             case cmd.Checkpoint(run=number):
-                self._runner.do(number, self._runner.ask_to_save)
+                self._runner.ask_to_save(number)
             case cmd.Kill(run=number):
-                self._runner.do(number, self._runner.kill)
+                self._runner.kill(number)
             case cmd.Forget(run=number):
-                self._runner.do(number, self._runner.forget)
+                self._runner.forget(number)
             case cmd.Advance(run=number, heard=heard):
                 self._runner.advance(number, heard)
             case cmd.ReadLogs(wanted=wanted):
@@ -238,7 +238,7 @@ class Node:
         try:
             await asyncio.to_thread(self._disk.remember, memory)
         except OSError as error:
-            # Renewals need no disk and go on; nothing is started before this works again.
+            # Renewals need no disk and go on; runs start again when the disk works.
             self._disk_trouble = f"the node cannot write to its disk: {error.strerror}"
             _LOG.error("%s", self._disk_trouble)
         else:

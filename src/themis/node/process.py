@@ -37,7 +37,7 @@ DRAIN_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class NodeGreeting:
-    """What a node says of itself when it starts."""
+    """What a node announces when it starts."""
 
     name: str
     server: str
@@ -78,7 +78,7 @@ def node_name(config: ServiceConfig) -> str:
 
 
 def inventory_of(config: ServiceConfig, name: str) -> GpuInventory:
-    """Where the GPUs are: pretended, or those of the NVIDIA driver."""
+    """The source of GPUs: pretend ones, or those of the NVIDIA driver."""
     if config.node.pretend:
         node = config.node
         whole, rest = divmod(node.pretend, node.slot or node.pretend)
@@ -88,15 +88,15 @@ def inventory_of(config: ServiceConfig, name: str) -> GpuInventory:
 
 
 def owners_of(config: ServiceConfig) -> tuple[Owners, str]:
-    """Whom jobs run as here, and the same in words.
+    """The accounts that jobs run as here, and the same in words.
 
     Raises:
-        ConfigError: Nobody said, or it cannot be.
+        ConfigError: None is configured, or it cannot be used.
     """
     root = os.geteuid() == 0
     if config.trust_tenants:
-        who = config.job_account if root else "the node's own user"
-        return Owners.trusting(config.job_account), f"{who}, all owners alike (trust_tenants)"
+        user = config.job_account if root else "the node's own user"
+        return Owners.trusting(config.job_account), f"{user}, all owners alike (trust_tenants)"
     if root:
         if config.node.owner and not config.accounts:
             allowed = "accounts: {OWNER: USER}, or trust_tenants, on a node that is root"
@@ -114,10 +114,10 @@ def owners_of(config: ServiceConfig) -> tuple[Owners, str]:
 
 
 def check_reachable(state: Path, owners: Owners, key: str = "state") -> None:
-    """Let a folder pass if all whom jobs run as can reach their own folders below it.
+    """Let a folder pass if all accounts of jobs can reach their own folders below it.
 
     Raises:
-        ConfigError: Somebody cannot; says where and what to do.
+        ConfigError: An account cannot; says where and what to do.
     """
     accounts = [*owners.accounts.values(), *filter(None, [owners.everybody])]
     for account in accounts:
@@ -129,11 +129,11 @@ def check_reachable(state: Path, owners: Owners, key: str = "state") -> None:
 
 
 def check_shared(folder: Path, owners: Owners) -> None:
-    """Let a shared folder pass if it is there and all whom jobs run as can pass through it.
+    """Let a shared folder pass if it exists and all accounts of jobs can pass through it.
 
     Raises:
-        UnavailableError: It is not there. Made here, it would be on this machine's disk.
-        ConfigError: Somebody cannot reach it; says where and what to do.
+        UnavailableError: It does not exist. If the node made it, it would be on a local disk.
+        ConfigError: An account cannot reach it; says where and what to do.
     """
     if not folder.is_dir():
         raise UnavailableError(f"shared_dir {folder} is not there: is it mounted?")
@@ -152,7 +152,7 @@ async def run_node(
     """Be a node until SIGTERM or Ctrl-C.
 
     Args:
-        config: What it goes by.
+        config: The node's configuration.
         state: Its own folder.
         drain_on_exit: Ask jobs to save and go before the end.
         again: Reads the configuration again, on SIGHUP.
@@ -164,7 +164,7 @@ async def run_node(
     """
     name = node_name(config)
     given = config.node
-    owners, told = owners_of(config)
+    owners, described = owners_of(config)
     credentials = Credentials(given.token_file, given.ca, given.cert, given.key)
     connection = Connection(given.server, credentials)
     connection.check()
@@ -179,7 +179,10 @@ async def run_node(
             (found,) = await engine.discover()
             secure = credentials.secure
             can = engine.capabilities
-            announce(NodeGreeting(name, str(given.server), secure, state, found, can, told, shared))
+            greeting = NodeGreeting(
+                name, str(given.server), secure, state, found, can, described, shared
+            )
+            announce(greeting)
             node = Node(
                 found.machine,
                 engine,
@@ -192,7 +195,7 @@ async def run_node(
             reload = partial(_reload, again, engine, connection, state)
             drain = DRAIN_SECONDS if drain_on_exit else None
             await _until_signalled(node, reload, drain=drain)
-            farewell(_last_words(node))
+            farewell(_farewell(node))
         finally:
             await engine.close()
             await connection.close()
@@ -204,12 +207,12 @@ def _reload(
     connection: Connection,
     state: Path,
 ) -> None:
-    """Take what may change while a node runs: accounts, the token and the level of the log."""
+    """Reload what may change while a node runs: accounts, the token and the log level."""
     if again is None:
         return
     try:
         config = again()
-        owners, told = owners_of(config)
+        owners, described = owners_of(config)
         check_reachable(state, owners)
         connection.renew_token()
     except ThemisError as error:
@@ -217,7 +220,7 @@ def _reload(
         return
     engine.change(owners)
     logging.getLogger("themis").setLevel(config.log_level.upper())
-    _LOG.info("configuration read again; jobs run as: %s", told)
+    _LOG.info("configuration read again; jobs run as: %s", described)
 
 
 async def _until_signalled(node: Node, reload: Callable[[], None], *, drain: float | None) -> None:
@@ -239,7 +242,7 @@ async def _until_signalled(node: Node, reload: Callable[[], None], *, drain: flo
     await running
 
 
-def _last_words(node: Node) -> str:
+def _farewell(node: Node) -> str:
     count = len(node.live)
     if not count:
         return "the node has stopped; nothing runs here"

@@ -1,4 +1,4 @@
-"""A node's talk with the service: a report goes until it is there, and what is odd is noted."""
+"""Sends a node's reports to the service, and retries until they arrive."""
 
 import asyncio
 import logging
@@ -18,20 +18,20 @@ from themis.rpc.client import Backoff
 _LOG = logging.getLogger(__name__)
 
 _PAUSES = (0.2, 2.0)
-"""Between tries to bring a report to the service: at first and at most, in seconds, spread."""
+"""Seconds between retries: at first and at most, spread at random."""
 
 Refused = Callable[[], Coroutine[Any, Any, bool]]
 
 
 class Reporter(Protocol):
-    """Brings reports to the service, as `NodeClient` does."""
+    """Sends reports to the service, as `NodeClient` does."""
 
     async def report(self, report: NodeReport) -> Orders:
         """Send a report; returns with the orders that answer it."""
 
 
 class ServiceReporter:
-    """The way to the service; one report at a time."""
+    """Sends one report at a time."""
 
     def __init__(
         self,
@@ -48,21 +48,21 @@ class ServiceReporter:
         self._rng = rng
         self._sending: asyncio.Task[None] | None = None
         self._connection = ""
-        """What was last said of the way to the service."""
+        """The latest message on the connection to the service."""
 
     def send(self, report: NodeReport) -> None:
-        """Send a report in place of the one that is under way."""
+        """Send a report in place of the one that is being sent."""
         self.cancel()
         with marked(request=report_id(report.node, report.boot, report.number)):
             self._sending = asyncio.create_task(self._send(report))
 
     def cancel(self) -> None:
-        """Give up what is under way."""
+        """Give up the report that is being sent."""
         if self._sending is not None:
             self._sending.cancel()
 
     def hear(self, epoch: int, known: int) -> None:
-        """Orders came of a service of this epoch, where one of `known` was heard before."""
+        """Orders came from a service of this epoch; `known` is the highest epoch so far."""
         if epoch < known:
             text = f"does not obey a service of epoch {epoch}: it has heard one of {known}"
             self._note(f"{text}; was an old copy of the store put back without `themis restore`?")
@@ -70,7 +70,7 @@ class ServiceReporter:
             self._note(f"hears the service (epoch {epoch})")
 
     async def _send(self, report: NodeReport) -> None:
-        """Bring a report to the service; a broken connection is made again until it is there."""
+        """Send a report; reconnect and retry until it arrives."""
         backoff = Backoff(self._rng, *_PAUSES)
         while True:
             try:
@@ -79,20 +79,20 @@ class ServiceReporter:
                 self._note(f"does not reach the service: {error}")
             except ThemisError as error:
                 self._note(f"is refused by the service: {error}")
-                return  # The core tries again in its own time.
+                return  # the core sends the next report in its own time
             else:
                 self._put(partial(ev.OrdersCame, orders=orders))
                 return
-            await self._look_for_absence()
+            await self._check_absence()
             await asyncio.sleep(backoff.failed())
 
-    async def _look_for_absence(self) -> None:
+    async def _check_absence(self) -> None:
         tried_at = self._now()
         if self._refused is not None and await self._refused():
             self._put(partial(ev.ServiceAbsent, tried_at=tried_at))
 
     def _note(self, text: str) -> None:
-        """Log how the connection is, when that changes."""
+        """Log the state of the connection when it changes."""
         if text != self._connection:
             self._connection = text
             _LOG.info("node %s", text)

@@ -1,4 +1,4 @@
-"""Runs as a node's driver knows them, and what the engine is told of them."""
+"""Runs of a node, and the tasks that the engine gets for them."""
 
 import asyncio
 import math
@@ -15,63 +15,63 @@ from themis.node.metric_progress import MetricProgress
 from themis.protocol.node_messages import LogWanted, MetricsSource, RunOrder
 
 RESUMABLE_CODE = 75
-"""What a run that may go on counts as having exited with, also if it was killed by us."""
+"""The exit code of a run that may go on, also if Themis killed it."""
 NO_PROGRAM_CODE = 78
-"""What a run counts as having exited with whose program cannot be (EX_CONFIG of sysexits.h)."""
+"""The exit code of a run whose program is invalid (EX_CONFIG of sysexits.h)."""
 MOST_MESSAGE = 600
 MOST_TAIL = 4096
-"""Of a log: what is told of it with the end of a run."""
+"""Bytes of the log that are reported with the end of a run."""
 FAR = 1 << 60
-"""Behind the end of every log."""
+"""An offset behind the end of every log."""
 _PORTS = (20000, 10000)
-"""Where parts of jobs on several machines meet: the first port, and how many."""
+"""Ports where parts of jobs on several machines meet: the first one, and how many."""
 
 _NO_MODULE = re.compile(r"^ModuleNotFoundError: No module named '([\w.]{1,60})'", re.MULTILINE)
 _NO_PROGRAM = 127
 """The exit code of a run whose program was not found."""
 
 EventAt = Callable[[float], ev.NodeEvent]
-"""An event that gets its time when the core takes it."""
+"""Makes an event with the time at which the core takes it."""
 Put = Callable[[EventAt], None]
 
 
 @dataclass(slots=True)
 class NodeRun:
-    """What the driver knows of a run."""
+    """The state of a run outside of the core."""
 
     order: RunOrder
     early: float
-    """How long before its end it is told to save, as written down."""
+    """Seconds before its end when it is asked to save, as written down."""
     lease_end: float
     began: float = math.nan
-    """When its program began, once that is known."""
+    """When its program began; NaN while that is unknown."""
     iterations: float = 0.0
     overran: bool = False
     over: bool = False
     measuring: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """For who reads how far it is: two at once would each miss what the other has read."""
-    trail: MetricProgress = field(default_factory=MetricProgress)
+    """Held while its samples are read: each sample is read once."""
+    progress: MetricProgress = field(default_factory=MetricProgress)
     noted: float = -math.inf
-    """When it was last written down how far that was heard."""
+    """When the acknowledged points were last written down."""
 
     @property
     def record(self) -> NodeRunRecord:
-        """What is kept of it on disk."""
-        return NodeRunRecord(self.order, self.lease_end, self.early, *self.trail.mark)
+        """Its record for the disk."""
+        return NodeRunRecord(self.order, self.lease_end, self.early, *self.progress.mark)
 
 
 class Runs:
-    """All runs of a node, and the jobs that the engine knows them by."""
+    """All runs of a node, by number and by the engine's name of the job."""
 
     def __init__(self) -> None:
         self.by_number: dict[int, NodeRun] = {}
         self.by_job: dict[str, int] = {}
-        """The last run of each job, by the name that the engine knows it under."""
+        """The last run of each job."""
         self.orphans: dict[str, tuple[int, ...]] = {}
-        """Jobs that the engine found and nobody has a record of, and their GPUs."""
+        """Jobs without a record that the engine found, and their GPUs."""
 
     def add(self, run: NodeRun) -> NodeRun:
-        """A run that is the last one of its job."""
+        """Add a run as the last one of its job."""
         self.by_number[run.order.run] = run
         self.by_job[job_name(run.order)] = run.order.run
         return run
@@ -82,12 +82,12 @@ class Runs:
         return self.by_number.get(number) if number is not None else None
 
     def is_last(self, run: NodeRun) -> bool:
-        """Whether what the engine knows of its job is this run."""
+        """Whether the engine's latest start of its job is this run."""
         return self.by_job.get(job_name(run.order)) == run.order.run
 
 
 def task_for(order: RunOrder, limits: ev.RunLimits) -> Task:
-    """What the engine is told to start."""
+    """The task of a run, for the engine."""
     first, count = _PORTS
     several = order.world > 1
     return Task(
@@ -113,32 +113,32 @@ def task_for(order: RunOrder, limits: ev.RunLimits) -> Task:
 
 
 def source_of(metrics: MetricsSource) -> SourceSpec:
-    """Where the engine reads what a job reports."""
+    """The source that the engine reads a job's samples from."""
     return SourceSpec(metrics.name, metrics.kind, metrics.path, metrics.pattern)
 
 
 def job_name(order: RunOrder) -> str:
-    """A job as the engine knows it: the same in all its runs, so that checkpoints are found."""
+    """The engine's name of a job: the same in all its runs, so that checkpoints are found."""
     return f"{order.app}/{order.job}"
 
 
 def tag_of(wanted: RunOrder | LogWanted) -> str:
-    """What the engine finds the log of a run by.
+    """The tag by which the engine finds the log of a run.
 
-    Not by its number alone: in a cluster before this one another run may have had it.
+    The number alone is not enough: another run of an earlier cluster may have had it.
     """
     return f"{wanted.run} {wanted.owner} {wanted.app}/{wanted.job}"
 
 
-async def last_words(engine: Engine, order: RunOrder) -> tuple[str, int]:
-    """The last lines that a run has printed, and how many bytes in all."""
+async def last_output(engine: Engine, order: RunOrder) -> tuple[str, int]:
+    """The last lines of a run's output, and the size of all of it."""
     tail = await engine.tail(job_name(order), MOST_TAIL)
     piece = await engine.output(tag_of(order), FAR, 1)
     return tail[-MOST_TAIL:], piece.size if piece is not None else 0
 
 
 def advice(event: base.ProgramExited, tail: str) -> str:
-    """What else to say of a run that failed for want of something that its machine lacks."""
+    """Advice for a run that failed because its machine lacks a program or a module."""
     if event.outcome != "failed":
         return ""
     missing = _NO_MODULE.findall(tail)
@@ -156,7 +156,7 @@ def advice(event: base.ProgramExited, tail: str) -> str:
 
 
 def code_of(event: base.ProgramExited) -> int | None:
-    """The exit code that the service acts on; None where nobody knows how it ended."""
+    """The exit code that the service acts on; None if it is unknown."""
     if event.outcome == "resumable":
         return RESUMABLE_CODE
     return event.code if event.outcome in {"finished", "failed"} else None

@@ -1,11 +1,11 @@
-"""A node's look at shared storage: it leaves a mark, and says which is the oldest one it finds.
+"""Marks in shared storage, by which the service sees that nodes share one folder.
 
     storage = SharedStorage(Path("/shared/themis"), "m0")
     storage.look("3f09a1b2")        # 3f09a1b2.m1.77aa...: the mark that m1 left, before all others
 
-A mark's text is drawn anew whenever a node does not find its own: after the folder was unmounted
-and is now another one, a node cannot be taken for one that still sees the old. The oldest counts,
-so that machines that join later change nothing for the others. All of it blocks.
+A node draws a new text for its mark whenever it does not find the old one: if the folder is now
+another one, the node is not mistaken for one that still sees the former. The oldest mark counts, so
+that machines which join later change nothing for the others. All methods block.
 """
 
 import os
@@ -31,10 +31,10 @@ class SharedStorage:
         """Leave a mark, and return the oldest there is.
 
         Args:
-            nonce: What marks begin with that count; the service chooses another at every start.
+            nonce: The prefix of marks that count; the service draws another at every start.
 
         Raises:
-            OSError: The folder is not there, or cannot be written to.
+            OSError: The folder does not exist or cannot be written to.
         """
         if not _NONCE.match(nonce):
             raise ValueError(nonce)

@@ -24,7 +24,7 @@ from themis.node.bridge.bridge import (
     BridgedNode,
     bridge_folder,
     bridge_trouble,
-    forget_old_times,
+    reset_old_times,
     wanted_machines,
 )
 from themis.node.bridge.child import BridgeChild, bridge_command, check_bridge
@@ -184,12 +184,12 @@ def test_times_of_before_the_bridges_machine_restarted_are_forgotten(
 ) -> None:
     order = RunOrder(1, AppId("a"), OwnerId("ann"), JobId("j"), (0,), (7,), Program(("true",)))
     with NodeDisk.open(tmp_path / "m0", "m0") as disk:
-        forget_old_times(disk, tmp_path / "m0" / "boot")
+        reset_old_times(disk, tmp_path / "m0" / "boot")
         disk.put(NodeRunRecord(order, lease_end=500.0, early=1.0))
-        forget_old_times(disk, tmp_path / "m0" / "boot")
+        reset_old_times(disk, tmp_path / "m0" / "boot")
         assert disk.runs()[0].lease_end == 500.0
         monkeypatch.setattr(boottime, "boot_id", lambda: "another")
-        forget_old_times(disk, tmp_path / "m0" / "boot")
+        reset_old_times(disk, tmp_path / "m0" / "boot")
         assert disk.runs()[0].lease_end == 0.0
 
 

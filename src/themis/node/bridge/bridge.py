@@ -1,11 +1,11 @@
-"""The bridge to a cluster that another scheduler rules: a node for each machine, in one loop.
+"""The bridge to a cluster of another scheduler: a node for each machine, in one event loop.
 
     bridge = Bridge(cluster, folder, make_node)
     await bridge.run()              # until `stop`; jobs go on
 
-To the service these are nodes like any other. A machine that the scheduler finds unwell has no node
-any longer: it falls silent, and what was leased there is free when its time to live is over. When
-the scheduler itself does not answer, nothing changes.
+To the service these are ordinary nodes. The bridge stops the node of a machine that the scheduler
+finds unhealthy; the node falls silent, and its leases expire. When the scheduler itself does not
+answer, nothing changes.
 """
 
 import asyncio
@@ -30,9 +30,9 @@ WANTED = "wanted.json"
 """The machines that need tokens, for the service to read."""
 TOKEN = "token"
 STATUS = "status.json"
-"""What the service should know of the bridge itself, in its own folder."""
+"""The state of the bridge itself, for the service to read."""
 _SAID = 4000
-"""Characters of a trouble that are left for it."""
+"""Most characters of a trouble in that file."""
 _SOON = 0.5
 """Seconds between looks while a machine waits for its token."""
 _AGAIN = 5.0
@@ -40,25 +40,25 @@ _AGAIN = 5.0
 
 
 class BridgedNode(Protocol):
-    """A node, as `themis.node.node.Node` is one."""
+    """The part of `themis.node.node.Node` that a bridge uses."""
 
     async def run(self) -> None:
-        """Until it is stopped."""
+        """Run until it is stopped."""
 
     def stop(self) -> None:
-        """Come to an end soon."""
+        """End soon."""
 
     @property
     def live(self) -> tuple[int, ...]:
-        """Runs of which something may be alive."""
+        """Runs that may have living processes."""
 
 
 MakeNode = Callable[[Machine, Engine, NodeDisk, Path], AbstractAsyncContextManager[BridgedNode]]
-"""Opens a node for a machine, with the engine and disk it has and the file with its token."""
+"""Opens a node from a machine, its engine, its disk and the file with its token."""
 
 
 class _Driver:
-    """The node of one machine, for as long as the machine is well."""
+    """The node of one healthy machine."""
 
     def __init__(self, task: "asyncio.Task[None]") -> None:
         self.task = task
@@ -66,7 +66,7 @@ class _Driver:
 
 
 class Bridge:
-    """Keeps a node for each machine of a cluster. `run` once."""
+    """Keeps a node for each healthy machine of a cluster. Call `run` once."""
 
     def __init__(
         self,
@@ -80,9 +80,9 @@ class Bridge:
         """Bring the parts together.
 
         Args:
-            cluster: The machines.
-            folder: Where each node has a folder of its own, on a disk of this machine.
-            owners: Whom jobs run as.
+            cluster: Lists and opens the machines.
+            folder: The parent of all nodes' folders, on a local disk.
+            owners: The accounts that jobs run as.
             make_node: Makes nodes.
             every: Seconds between looks at the cluster.
         """
@@ -94,8 +94,8 @@ class Bridge:
         self._drivers: dict[str, _Driver] = {}
         self._wanted: tuple[str, ...] | None = None
         self._trouble: dict[str, str] = {}
-        self._told: str | None = None
-        """What the service was told of the cluster; None: nothing yet."""
+        self._reported: str | None = None
+        """The trouble in the status file; None before the first look."""
         self._stop = asyncio.Event()
 
     @property
@@ -105,12 +105,12 @@ class Bridge:
 
     @property
     def live(self) -> int:
-        """How many runs go on."""
+        """How many runs are alive."""
         nodes = (driver.node for driver in self._drivers.values())
         return sum(len(node.live) for node in nodes if node is not None)
 
     def stop(self) -> None:
-        """Come to an end soon; jobs go on."""
+        """End soon; jobs go on."""
         self._stop.set()
 
     async def run(self) -> None:
@@ -118,7 +118,7 @@ class Bridge:
         try:
             while not self._stop.is_set():
                 await self._look()
-                # Tokens come soon after they were asked for.
+                # Tokens come soon after the request.
                 every = min(self._every, _SOON) if self._tokenless() else self._every
                 with suppress(TimeoutError):
                     async with asyncio.timeout(every):
@@ -130,9 +130,9 @@ class Bridge:
         try:
             seen = await self._cluster.look()
         except UnavailableError as error:
-            self._tell(f"the cluster cannot be looked at, nothing changes: {error}")
+            self._report(f"the cluster cannot be looked at, nothing changes: {error}")
             return
-        self._tell(_useless(seen))
+        self._report(_why_unusable(seen))
         self._want(tuple(item.machine.name for item in seen))
         known = {item.machine.name for item in seen}
         for name in [name for name in self._drivers if name not in known]:
@@ -141,21 +141,21 @@ class Bridge:
         for item in seen:
             await self._compare(item)
 
-    def _tell(self, trouble: str) -> None:
-        """Log what is wrong with the cluster as a whole, and leave it for the service; once."""
-        if trouble == self._told:
+    def _report(self, trouble: str) -> None:
+        """Log a trouble of the whole cluster and write it for the service, once."""
+        if trouble == self._reported:
             return
         if trouble:
             _LOG.warning("%s", trouble)
-        elif self._told:
+        elif self._reported:
             _LOG.info("the cluster can be used again")
         text = json.dumps({"trouble": trouble[:_SAID]})
         try:
             replace_file(bridge_folder(self._folder) / STATUS, text, durable=False)
         except OSError as error:
-            _LOG.warning("the service is not told of that, for now: %s", error)
+            _LOG.warning("the status for the service cannot be written: %s", error)
         else:
-            self._told = trouble
+            self._reported = trouble
 
     async def _compare(self, seen: Sighting) -> None:
         name = seen.machine.name
@@ -175,7 +175,7 @@ class Bridge:
         return any(not (self._folder / name / TOKEN).exists() for name in self._wanted or ())
 
     def _want(self, names: tuple[str, ...]) -> None:
-        """Ask the service for tokens; it gives one to each machine that has none."""
+        """Ask the service for tokens; it makes one for each machine that has none."""
         if names == self._wanted:
             return
         draft = self._folder / f"{WANTED}.new"
@@ -184,7 +184,7 @@ class Bridge:
         self._wanted = names
 
     async def _drive(self, name: str) -> None:
-        """Be the node of one machine. What goes wrong there is no other machine's trouble."""
+        """Run the node of one machine; its errors end no other node."""
         try:
             await self._be_node(name)
         except (ThemisError, OSError) as error:
@@ -197,7 +197,7 @@ class Bridge:
     async def _be_node(self, name: str) -> None:
         folder = self._folder / name
         with NodeDisk.open(folder, name) as disk:
-            await asyncio.to_thread(forget_old_times, disk, folder / "boot")
+            await asyncio.to_thread(reset_old_times, disk, folder / "boot")
             engine = await self._cluster.open(name, self._owners)
             try:
                 (found,) = await engine.discover()
@@ -217,10 +217,10 @@ class Bridge:
         await asyncio.gather(driver.task, return_exceptions=True)
 
 
-def forget_old_times(disk: NodeDisk, file: Path) -> None:
-    """Forget the times in records of runs that are on a clock of before this machine restarted.
+def reset_old_times(disk: NodeDisk, file: Path) -> None:
+    """Reset times in records of runs that are on the clock of an earlier boot.
 
-    What runs on other machines goes on when this one restarts; supervisors know their leases.
+    Jobs on other machines go on when this one restarts; supervisors know their leases.
     """
     boot = boottime.boot_id()
     with suppress(FileNotFoundError):
@@ -240,8 +240,8 @@ def wanted_machines(folder: Path) -> tuple[str, ...]:
     return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
 
 
-def _useless(seen: Sequence[Sighting]) -> str:
-    """Why none of the machines can be used; empty if one can."""
+def _why_unusable(seen: Sequence[Sighting]) -> str:
+    """Why no machine can be used; empty if one can."""
     if not seen:
         return "the cluster has no machine with GPUs that Themis may use"
     if not all(item.trouble for item in seen):
@@ -252,7 +252,7 @@ def _useless(seen: Sequence[Sighting]) -> str:
 
 
 def bridge_trouble(nodes: Path) -> str | None:
-    """What a bridge says is wrong with its cluster; empty: nothing; None: it has not said yet."""
+    """The trouble in a bridge's status file; empty: none; None: not written yet."""
     try:
         with (bridge_folder(nodes) / STATUS).open(encoding="utf-8", errors="replace") as file:
             said = json.loads(file.read(10 * _SAID))
@@ -263,12 +263,12 @@ def bridge_trouble(nodes: Path) -> str | None:
 
 
 def forget_trouble(nodes: Path) -> None:
-    """A bridge has ended, or another begins: what was said is old."""
+    """Remove the status file of a bridge that has ended."""
     (bridge_folder(nodes) / STATUS).unlink(missing_ok=True)
 
 
 def bridge_folder(nodes: Path) -> Path:
-    """The folder that the process of the bridge itself holds, below that of all its nodes."""
+    """The folder of the bridge process itself, beside those of its nodes."""
     folder = nodes / ".bridge"
     make_passable(folder)
     return folder

@@ -1,4 +1,4 @@
-"""The bridge as the service sees it: a child that it starts, gives tokens to, and starts again."""
+"""The bridge as a child of the service, which starts it, restarts it and gives it tokens."""
 
 import logging
 import os
@@ -27,10 +27,10 @@ from themis.security.tokens import TokenStore
 _LOG = logging.getLogger(__name__)
 
 _PASSED_ON = ("engine", "engine_dir", "shared_dir", "log_level", "log_format")
-"""Keys that a bridge goes by as the service does, besides the engine's own sections."""
+"""Keys that a bridge shares with the service, besides the engine's own sections."""
 _SECTIONS = ("slurm", "ray")
 _LAST = 2000
-"""Characters of its log that are looked at when it has ended."""
+"""Bytes of its log that are read when it has ended."""
 _PAUSE = 5.0
 """Seconds between starts of a bridge that ends."""
 
@@ -45,18 +45,18 @@ class BridgeChild:
         self._child: subprocess.Popen[bytes] | None = None
         self._started = float("-inf")
         self._refused: dict[str, str] = {}
-        """Machines that could get no token, and why: said once."""
+        """Machines that got no token, and why; logged once."""
         self._trouble = ""
 
     @property
     def trouble(self) -> str:
-        """Why there may be no machines, for people; empty if nothing is known to be wrong."""
+        """Why there may be no machines, for people; empty if all seems well."""
         return self._trouble
 
     def tend(self, token_store: TokenStore, *, now: float) -> None:
-        """Start it if it is not running, and give it the tokens that it wants.
+        """Start the bridge if none is running, and make the tokens that it wants.
 
-        An earlier service may have started it: bridges outlive services, as nodes do.
+        A bridge may run that an earlier service has started: bridges outlive services, as nodes do.
         """
         if self._child is not None and self._child.poll() is not None:
             code, self._child = self._child.returncode, None
@@ -68,10 +68,10 @@ class BridgeChild:
             forget_trouble(self._folder)
             command = bridge_command(self._config, self._grpc)
             self._child = spawn(command, bridge_folder(self._folder))
-            # One that ends again and again is started so, too.
+            # Restarts of a bridge that keeps ending are logged for debugging only.
             level = logging.DEBUG if self._trouble else logging.INFO
             _LOG.log(level, "started the bridge to %s (log: %s)", self._config.engine, self._log)
-        # Before it has looked, what was wrong with the one before is the best that is known.
+        # Before its first look the last known trouble stays.
         if (trouble := bridge_trouble(self._folder)) is not None:
             self._hear(trouble)
         for name in wanted_machines(self._folder):
@@ -82,7 +82,7 @@ class BridgeChild:
         return bridge_folder(self._folder) / "node.log"
 
     def _hear(self, trouble: str, level: int = logging.WARNING) -> None:
-        """Take what is wrong, and log it when it is something else than before."""
+        """Store the trouble, and log it when it changes."""
         trouble = one_line(trouble)
         if trouble == self._trouble:
             return
@@ -106,12 +106,12 @@ class BridgeChild:
 
 
 def one_line(trouble: object) -> str:
-    """What a scheduler said, short and harmless."""
+    """A scheduler's message as one harmless line."""
     return clean(" ".join(str(trouble).split()))
 
 
 def _last_line(log: Path) -> str:
-    """What it said last, which is mostly why it ended."""
+    """The last line of its log, which mostly says why it ended."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST))
@@ -122,10 +122,10 @@ def _last_line(log: Path) -> str:
 
 
 def check_bridge(config: ServiceConfig) -> None:
-    """Whether a bridge could be started: known before anything is made.
+    """Let a configuration pass with which a bridge can start.
 
     Raises:
-        ConfigError: It could not, and why.
+        ConfigError: It cannot start; says why.
     """
     if config.local_nodes is not None:
         raise ConfigError("local_nodes", str(config.local_nodes), f"none with {config.engine}")
@@ -144,7 +144,7 @@ def check_bridge(config: ServiceConfig) -> None:
 
 
 def bridge_command(config: ServiceConfig, grpc: Address) -> list[str]:
-    """The command line of the bridge: all that it goes by, and nothing else."""
+    """The command line of the bridge, with its whole configuration."""
     command = [sys.executable, "-m", "themis", "bridge", "--server", str(grpc)]
     command += ["--state", str(nodes_folder(config))]
     sections = [name for name in KEYS if name.partition(".")[0] in _SECTIONS]

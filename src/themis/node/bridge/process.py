@@ -30,10 +30,10 @@ _LOG = logging.getLogger(__name__)
 
 
 def engine_folder(config: ServiceConfig) -> Path:
-    """Where engines keep what all machines have to see.
+    """The engines' folder, which all machines must see.
 
     Raises:
-        ConfigError: Nobody said.
+        ConfigError: None is configured.
     """
     if config.engine_dir is not None:
         return config.engine_dir
@@ -44,10 +44,10 @@ def engine_folder(config: ServiceConfig) -> Path:
 
 
 def open_cluster(config: ServiceConfig) -> Cluster:
-    """The cluster that the key `engine` names. Nothing is asked of it yet.
+    """The cluster that the key `engine` names. It is not queried yet.
 
     Raises:
-        ConfigError: It is none, or what it needs is not installed.
+        ConfigError: There is no such engine, or its software is not installed.
     """
     folder = engine_folder(config)
     if config.engine == "slurm":
@@ -59,12 +59,12 @@ def open_cluster(config: ServiceConfig) -> Cluster:
 
 
 def slurm_settings(config: ServiceConfig) -> SlurmSettings:
-    """What the section `slurm` says."""
+    """The settings in the section `slurm`."""
     return SlurmSettings(**{item.name: getattr(config.slurm, item.name) for item in fields(Slurm)})
 
 
 def ray_settings(config: ServiceConfig) -> RaySettings:
-    """What the section `ray` says."""
+    """The settings in the section `ray`."""
     given = {item.name: getattr(config.ray, item.name) for item in fields(Ray)}
     return RaySettings(**given | {"python": str(config.ray.python or "")})
 
@@ -78,9 +78,9 @@ async def run_bridge(
     """Be the bridge until SIGTERM or Ctrl-C.
 
     Args:
-        config: What it goes by.
-        folder: Where its nodes keep their things, on a disk of this machine.
-        announce: Called with what people want to know.
+        config: The configuration.
+        folder: The parent of its nodes' folders, on a local disk.
+        announce: Called with messages for people.
 
     Raises:
         ThemisError: It cannot start.
