@@ -1,4 +1,4 @@
-"""What `themis demo` puts on a stage: a service, six nodes, and three tenants who train for real.
+"""The parts of `themis demo`: a service, six nodes, and three tenants that really train.
 
     with Session.open(folder) as session:
         watch = Watch(session)

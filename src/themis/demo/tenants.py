@@ -1,4 +1,4 @@
-"""Who shares the pretend cluster: three teams with sweeps of different kinds.
+"""The tenants of the demo: three teams with sweeps of different kinds.
 
 for tenant in tenants(place):
     client_of(tenant).submit(tenant.app, seed=tenant.seed)     # `tenant.after` seconds on
@@ -29,12 +29,12 @@ class Tenant:
 
     @property
     def name(self) -> str:
-        """What its app is called."""
+        """The name of its app."""
         return str(self.app["name"])
 
 
 def tenants(place: ProgramLocation, *, quick: bool = False) -> tuple[Tenant, ...]:
-    """The three of them; with `quick` they have less to do."""
+    """The three tenants; with `quick` their sweeps are shorter."""
     part = 0.2 if quick else 1.0
     soon = 0.3 if quick else 1.0
     return (
@@ -83,7 +83,7 @@ def _app(
     n: int,
     levels: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
 ) -> dict[str, Any]:
-    """What the app files have in common."""
+    """The keys that all app files share."""
     slowdown = ",".join(f"{value:g}" for value in levels)
     words = [place.python, "-S", "-m", MODULE, "--task", task]
     holes = [word for name in params for word in (f"--{name}", f"{{{name}}}")]
@@ -99,7 +99,7 @@ def _app(
         "search": {"method": "random", "n": n, "params": dict(params)},
         "metric": {"name": "loss", "goal": "minimize"},
         "iteration_seconds": pace,
-        # It starts in no time: moving to better GPUs pays soon.
+        # The program starts quickly, so moving to better GPUs pays soon.
         "checkpoint": {"every": 5, "grace": 2, "save": 0.5, "restart": 2},
     }
 

@@ -15,16 +15,16 @@ ROWS = 96
 
 
 class ToyModel(Protocol):
-    """Something that gets better step by step, or worse where the rate is too high."""
+    """A model that improves step by step, or diverges if the rate is too high."""
 
     weights: list[float]
-    """All that a checkpoint has to keep."""
+    """The state that a checkpoint keeps."""
 
     def step(self, lr: float, batch: Sequence[int]) -> None:
         """One step of descent on these rows."""
 
     def loss(self) -> float:
-        """On all rows; perhaps not finite."""
+        """The loss on all rows; perhaps not finite."""
 
 
 class Ridge:

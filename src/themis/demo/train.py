@@ -27,18 +27,18 @@ from themis.reporting import (
 
 CHECKPOINT = "model.json"
 WORST = 1e6
-"""The loss of a model that has diverged, for people who look at it."""
+"""The loss that is reported for a model that has diverged."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Train to the end, or until told to go."""
+    """Train to the end, or until a checkpoint is asked for."""
     should_stop()  # From now on it is known when somebody said so.
     given = _parser().parse_args(arguments)
     folder = checkpoint_dir(given.folder)
     model = MODELS[given.task](random.Random(f"{given.seed}"))
     done = _load(folder, model)
     last = max_iterations(given.iterations)
-    # On several machines all do the same; one of them tells about it and saves.
+    # On several machines all parts do the same; the first one reports and saves.
     first = os.environ.get("THEMIS_RANK", "0") == "0"
     pace = given.pace * _slower(given.slowdown)
     while done < last and not should_stop():
@@ -78,7 +78,7 @@ def _batch(seed: int, done: int, size: int) -> list[int]:
 
 
 def _slower(levels: str) -> float:
-    """What one iteration takes with the GPUs that the job has, of what it takes with one."""
+    """The time of an iteration on the job's GPUs, relative to one GPU."""
     count = int(os.environ.get("THEMIS_GPU_COUNT") or 1)
     level = int(os.environ.get("THEMIS_LEVEL") or 0)
     return (float(levels.split(",")[level]) if count > 1 else 1.0) / max(1, count)

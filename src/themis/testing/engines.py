@@ -1,4 +1,4 @@
-"""What every engine must keep to. An engine of your own inherits the tests with one fixture.
+"""The contract of engines. Tests of your own engine inherit it and supply one fixture.
 
     class TestMine(EngineContract):
         @pytest.fixture
@@ -30,7 +30,7 @@ from themis.errors import RefusedError
 OpenEngine = Callable[[], Awaitable[Engine]]
 """Opens an engine, each time on the same machines and the same state."""
 HANGS_AFTER = 300.0
-"""Seconds. Far more than anything takes on a machine that has much else to do."""
+"""Seconds; far more than any step takes on a busy machine."""
 LONG = 600.0
 """Seconds of a lease that does not end in a test."""
 
@@ -47,13 +47,13 @@ def play(scene: Coroutine[Any, Any, None]) -> None:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Wait for something that no event tells."""
+    """Wait for a condition that no event reports."""
     while not holds():
         await asyncio.sleep(0.01)
 
 
 class EngineStage:
-    """An engine, with what was started on it."""
+    """An engine, and the jobs that a test started on it."""
 
     def __init__(self, engine: Engine, owner: str) -> None:
         self.engine = engine
@@ -94,13 +94,13 @@ class EngineStage:
         return event
 
     async def ending(self) -> ProgramExited:
-        """The next event, which must be the end of something."""
+        """The next event, which must be the end of a job."""
         event = await self.next()
         assert isinstance(event, ProgramExited), event
         return event
 
     async def report(self, job: str = "job-1") -> float:
-        """Wait until the job has reported something new; its latest iteration."""
+        """Wait until the job has reported a new sample; returns its latest iteration."""
         for look in itertools.count(1):
             if samples := await self.engine.measure(job):
                 return samples[-1].iteration
@@ -109,7 +109,7 @@ class EngineStage:
         raise AssertionError  # numbers do not end
 
     def took_over(self, found: FoundProgram, earlier: "EngineStage") -> None:
-        """Something of an earlier engine runs here, to be ended with the test."""
+        """Adopt the jobs of an earlier engine, to be ended with the test."""
         self._running[found.job] = found.token
         self.mark = earlier.mark
 
@@ -118,7 +118,7 @@ class EngineStage:
         return processes.marked(self.mark)
 
     async def clean(self) -> None:
-        """End what still runs, and let go."""
+        """Kill jobs that still run, and close the engine."""
         for job, token in list(self._running.items()):
             with suppress(RefusedError):
                 await self.engine.kill(job, token)
@@ -159,7 +159,7 @@ class KillContract:
         play(scene())
 
     def test_what_a_job_leaves_behind_ends_with_it(self, open_engine: OpenEngine) -> None:
-        """A job is over when its first process is."""
+        """A job ends with its first process."""
 
         async def scene() -> None:
             async with self.stage(open_engine) as stage:
@@ -171,7 +171,7 @@ class KillContract:
         play(scene())
 
     def test_a_lease_that_ends_kills_without_being_told(self, open_engine: OpenEngine) -> None:
-        """The supervisor does it alone: here nobody calls `kill`."""
+        """The supervisor does it alone, without a call of `kill`."""
 
         async def scene() -> None:
             async with self.stage(open_engine) as stage:
@@ -259,7 +259,7 @@ class EngineContract(KillContract):
                 for found in machines:
                     numbers = [gpu.index for gpu in found.gpus]
                     assert numbers == list(range(found.machine.gpus))
-                    # Nobody can promise a slot whose GPUs another scheduler chooses.
+                    # A slot cannot be promised if another scheduler chooses its GPUs.
                     if not stage.engine.capabilities.chooses_indices:
                         assert set(found.machine.slots) == {1}
 
@@ -318,7 +318,7 @@ class EngineContract(KillContract):
         play(scene())
 
     def test_reports_and_output_are_passed_on(self, open_engine: OpenEngine) -> None:
-        """Garbage between reports is nobody's problem."""
+        """Garbage between reports is skipped."""
 
         async def scene() -> None:
             async with self.stage(open_engine) as stage:
@@ -344,7 +344,7 @@ class EngineContract(KillContract):
         play(scene())
 
     def test_a_renewed_lease_leaves_the_process_alone(self, open_engine: OpenEngine) -> None:
-        """It goes on past the old end without hearing anything."""
+        """It goes on past the old end undisturbed."""
 
         async def scene() -> None:
             async with self.stage(open_engine) as stage:
@@ -367,7 +367,7 @@ class EngineContract(KillContract):
     def test_a_checkpoint_is_asked_for_a_grace_before_the_end(
         self, open_engine: OpenEngine
     ) -> None:
-        """Without a word from the node."""
+        """The node does not call."""
 
         async def scene() -> None:
             async with self.stage(open_engine) as stage:
@@ -384,7 +384,7 @@ class EngineContract(KillContract):
     def test_an_error_after_a_checkpoint_was_asked_for_is_resumable(
         self, open_engine: OpenEngine
     ) -> None:
-        """Launchers turn the 75 of what they launched into 1."""
+        """Launchers turn the exit code 75 of their child into 1."""
 
         async def scene() -> None:
             async with self.stage(open_engine) as stage:
@@ -400,7 +400,7 @@ class EngineContract(KillContract):
     def test_output_is_found_by_its_tag_also_when_its_job_is_forgotten(
         self, open_engine: OpenEngine
     ) -> None:
-        """Piece by piece, each with where the next one begins."""
+        """Piece by piece, each with the offset of the next one."""
 
         async def scene() -> None:
             async with self.stage(open_engine) as stage:
@@ -447,7 +447,7 @@ class EngineContract(KillContract):
         play(scene())
 
     def test_a_stale_token_starts_nothing(self, open_engine: OpenEngine) -> None:
-        """Whoever holds it has lost that GPU since; the same token may start again."""
+        """Its holder has lost that GPU since; the same token may start again."""
 
         async def scene() -> None:
             async with self.stage(open_engine) as stage:
@@ -464,7 +464,7 @@ class EngineContract(KillContract):
         play(scene())
 
     def test_what_cannot_be_is_refused(self, open_engine: OpenEngine) -> None:
-        """A job twice, a GPU twice, a lease that is over."""
+        """A job twice, a GPU twice, a lease that has ended."""
 
         async def scene() -> None:
             async with self.stage(open_engine) as stage:
