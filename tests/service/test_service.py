@@ -58,10 +58,9 @@ from themis.protocol.agent_messages import (
 )
 from themis.protocol.node_messages import MetricsSource, Point, Program, RunOrder, RunState
 from themis.service.agent_sessions import AGENT_TTL
-from themis.service.cluster_clock import Sources
 from themis.service.dashboard.page_history import PageHistory
 from themis.service.persistence.log_replay import PrunedLogError, replay_store
-from themis.service.persistence.recovery import longest_hold, recover
+from themis.service.persistence.recovery import TimeSources, longest_hold, recover
 from themis.service.persistence.round_history import Arrival, RoundHistory, read_rounds
 from themis.service.persistence.start_parameters import (
     StartParameters,
@@ -112,7 +111,7 @@ class Cluster:
         loop = asyncio.get_running_loop()
         # Virtual time begins at 0 in each test; a restart finds the wall clock further on.
         self.store = self.wrap(open_store(f"sqlite:///{self.path}", reserve_bytes=0))
-        sources = Sources(loop.time, lambda: 1e9 + loop.time())
+        sources = TimeSources(loop.time, lambda: 1e9 + loop.time())
         parameters = StartParameters(self.rule, settings=SETTINGS)
         state = recover(self.store, parameters, "test", seed=3, sources=sources)
         self.solving = Inline()

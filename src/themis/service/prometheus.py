@@ -26,7 +26,7 @@ from themis.core.steward.commands import Outcome, StewardCommand
 from themis.core.steward.events import AgentSpoke, StewardEvent
 from themis.protocol.agent_messages import BidReply
 from themis.service.agent_sessions import AgentSessions
-from themis.service.retired_machines import RetiredMachines
+from themis.service.retained_rows import RetiredMachines
 from themis.service.run_diagnostics import reason_of, runs_by_app
 from themis.service.steward_loop import StewardLoop
 

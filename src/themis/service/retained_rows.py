@@ -1,11 +1,12 @@
-"""What the service remembers of apps for a week: how they ended, and the keys of submissions.
+"""Rows that the service keeps: how apps ended, keys of submissions, machines that are retired.
 
     ended.find(app)                 # the owner of an app and how it ended
     keys.find(owner, key)           # the app that was submitted with this key
+    "gpu-07" in retired
 
-Both go by age, and beyond a number the oldest go first: no owner can fill the store with them. A
-key stays as long as its app is under way, and so do the keys before it: an owner who numbers
-submissions would begin with the first again.
+Ends and keys are kept for a week, and beyond a number the oldest go first: no owner can fill the
+store with them. A key stays as long as its app is under way, and so do the keys before it: an owner
+who numbers submissions would begin with the first again.
 """
 
 import math
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from themis.core.arbiter import commands as cmd
+from themis.core.arbiter import events as ev
 from themis.core.arbiter.records import AppRecord
 from themis.core.fairness.ideal_time import Convention, ideal_time
 from themis.core.model import AppId, OwnerId
@@ -33,6 +35,7 @@ MOST_KEYS = 10_000
 
 _ENDED = "ended/"
 _SUBMIT = "submit/"
+_RETIRED = "retired/"
 
 _Key = TypeVar("_Key", bound=str)
 
@@ -177,3 +180,27 @@ def _outlived(
         for index, (at, key) in enumerate(dated)
         if index < many or (now - at > KEPT_FOR and at > needed)
     ]
+
+
+class RetiredMachines:
+    """Machines that an operator has retired: not shown and not counted any more.
+
+    GPUs have numbers that never change, so the cluster goes on knowing such a machine. A machine
+    that comes back all the same is shown again, and used.
+    """
+
+    def __init__(self, rows: DurableRows) -> None:
+        self._rows = rows
+
+    def __contains__(self, name: object) -> bool:
+        return f"{_RETIRED}{name}" in self._rows
+
+    def retire(self, name: str) -> None:
+        """Retire a machine."""
+        self._rows.keep({_RETIRED + name: ""})
+
+    def take(self, event: StewardEvent, outcome: Outcome) -> None:
+        """Forget machines that are back."""
+        joined = [each for each in outcome.changes.events if isinstance(each, ev.MachineJoined)]
+        back = {each.machine.name for each in joined if each.machine.name in self}
+        self._rows.keep({_RETIRED + name: None for name in sorted(back)})

@@ -30,8 +30,7 @@ from themis.service.persistence.recovery import RecoveredState
 from themis.service.persistence.round_history import RoundHistory
 from themis.service.persistence.store.base import Store
 from themis.service.prometheus import Metrics
-from themis.service.retained_rows import EndedApps, owner_of
-from themis.service.retired_machines import RetiredMachines
+from themis.service.retained_rows import EndedApps, RetiredMachines, owner_of
 from themis.service.solver.auctions import Auctions, RoundSolver
 from themis.service.steward_loop import StewardLoop
 from themis.service.submissions import INTENT, Submissions

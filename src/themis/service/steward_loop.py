@@ -26,7 +26,7 @@ from themis.ops.log_format import current_request, marked
 from themis.security.audit import AuditRow
 from themis.service.persistence.commit_queue import CommitQueue, DurableRows, Rows
 from themis.service.persistence.log_entries import body_of
-from themis.service.persistence.recovery import RecoveredState, fleet_rows
+from themis.service.persistence.recovery import RecoveredState, steward_texts
 from themis.service.persistence.store.base import LogEntry
 
 _LOG = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ class StewardLoop:
         self.handled += 1
         # It is told by the task that wrote it; its log lines belong to the request that asked.
         tell = partial(self._tell, event, outcome, current_request(), self._round_of(outcome))
-        rows = fleet_rows(outcome.changes.rows)
+        rows = steward_texts(outcome.changes.rows)
         # Even without anything to store it waits for what was decided before to be durable.
         self.queue.add(self._entry(event, outcome), rows, audit, tell)
         self._wake_at(outcome.wake)

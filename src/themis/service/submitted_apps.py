@@ -24,7 +24,7 @@ from themis.protocol.agent_messages import HostedApps, SubmittedApp
 from themis.recording.codec import decode, dumps, loads
 from themis.service.persistence.commit_queue import DurableRows, Rows
 
-POLL = 20.0
+HOST_POLL = 20.0
 """Seconds after which a host without news is answered."""
 
 _FILE = "file/"
@@ -121,7 +121,7 @@ class SubmittedApps:
     async def hosted_by(self, owner: OwnerId, revision: int) -> HostedApps:
         """The apps of an owner that need an agent; at once if that may have changed since."""
         if revision == self._revision:
-            await self.hosting_changed(POLL)
+            await self.hosting_changed(HOST_POLL)
         mine = [app for app, whose in self._hosted().items() if whose == owner]
         return HostedApps(self._revision, tuple(sorted(mine)))
 

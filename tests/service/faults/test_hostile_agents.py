@@ -50,8 +50,7 @@ from themis.rpc.methods import EXCHANGE, REPORT
 from themis.rpc.wire import Bounds, from_bytes, to_bytes
 from themis.security.tokens import Role
 from themis.service.call_admission import GrpcSettings
-from themis.service.cluster_clock import Sources
-from themis.service.persistence.recovery import recover
+from themis.service.persistence.recovery import TimeSources, recover
 from themis.service.persistence.start_parameters import StartParameters
 from themis.service.persistence.store import open_store
 from themis.service.service import Service
@@ -240,7 +239,7 @@ def test_rounds_end_by_their_deadline_whoever_is_asked(tmp_path: Path) -> None:
     async def scene() -> list[RoundRecord]:
         loop = asyncio.get_running_loop()
         store = open_store(f"sqlite:///{tmp_path / 'store.db'}", reserve_bytes=0)
-        sources = Sources(loop.time, lambda: 1e9 + loop.time())
+        sources = TimeSources(loop.time, lambda: 1e9 + loop.time())
         parameters = StartParameters("themis", settings=SETTINGS)
         state = recover(store, parameters, "test", seed=3, sources=sources)
         service = Service(state, store, Inline(), AtOnce())

@@ -36,9 +36,8 @@ from themis.protocol.node_messages import NodeReport, Orders
 from themis.recording.agent_log import AgentBook, AgentEntry
 from themis.recording.codec import loads
 from themis.rpc.wire.convert import from_bytes, to_bytes
-from themis.service.cluster_clock import Sources
 from themis.service.persistence.log_entries import commands_in
-from themis.service.persistence.recovery import recover
+from themis.service.persistence.recovery import TimeSources, recover
 from themis.service.persistence.start_parameters import StartParameters
 from themis.service.persistence.store import open_store
 from themis.service.service import Service
@@ -203,7 +202,7 @@ class _Rehearsal:
                 policy=prepared.policy,
                 seed=prepared.config.seed,
                 node_ttl=NODE_TTL,
-                sources=Sources(loop.time, lambda: _WALL + loop.time()),
+                sources=TimeSources(loop.time, lambda: _WALL + loop.time()),
             )
             solving = _Inline(prepared.solver, prepared.settings.solve_work)
             service = Service(state, store, solving, AtOnce())

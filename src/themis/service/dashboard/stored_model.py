@@ -22,7 +22,7 @@ from themis.errors import CorruptLogError, RefusedError
 from themis.recording.codec import loads
 from themis.service.dashboard.live_model import drawable
 from themis.service.persistence.log_entries import commands_in, events_in
-from themis.service.persistence.recovery import fleet_of
+from themis.service.persistence.recovery import steward_rows_in
 from themis.service.persistence.round_history import arrivals
 from themis.service.persistence.start_parameters import StartParameters, parameters_of
 from themis.service.persistence.store import open_store
@@ -52,7 +52,7 @@ def open_stored_service(url: str) -> FinishedRun:
                     builder.command(command, Path(), stored.number)
             except (RefusedError, KeyError, TypeError) as error:
                 raise CorruptLogError(store.url, stored.number, str(error)) from None
-        rows = fleet_of(saved, store.url)
+        rows = steward_rows_in(saved, store.url)
         name = store.url
     title = name.rpartition("/")[2] or name
     origin = DataOrigin("log", title, terms.policy, builder.topology.name, terms.settings.lease)

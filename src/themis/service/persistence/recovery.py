@@ -8,7 +8,8 @@ No policy and no solver is run: the state is read, not worked out again.
 """
 
 import secrets
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from themis.core.arbiter import Arbiter, Settings
@@ -38,7 +39,6 @@ from themis.core.steward.rows import (
 from themis.core.steward.steward import Steward
 from themis.errors import CorruptLogError, RefusedError
 from themis.recording.codec import decode, dumps, loads, loads_own, part_from
-from themis.service.cluster_clock import ClusterClock, Sources
 from themis.service.persistence.commit_queue import Changes, Rows
 from themis.service.persistence.start_parameters import StartParameters, parameters_row
 from themis.service.persistence.store.base import (
@@ -67,8 +67,37 @@ _KINDS: Mapping[str, type[StewardRow]] = {
     COUNT: RunCount,
     TTL: LongestTtl,
 }
-FLEET = "fleet/"
+STEWARD = "steward/"
 """Keys of the steward's rows begin with this in the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSources:
+    """Where time comes from; tests have their own."""
+
+    monotonic: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+
+
+class ClusterClock:
+    """The cluster's time: seconds since its store was made. It never goes back.
+
+    Within one start of the service it follows the monotonic clock. From one start to the next it
+    goes on by as much as the wall clock did, or stands still if that was set back.
+    """
+
+    def __init__(self, zero: float, last: float, sources: TimeSources | None = None) -> None:
+        self._sources = sources or TimeSources()
+        self._base = max(last, self._sources.wall() - zero)
+        self._began = self._sources.monotonic()
+
+    def now(self) -> float:
+        """Seconds since the store was made."""
+        return self._base + self._sources.monotonic() - self._began
+
+    def until(self, at: float) -> float:
+        """Seconds from now until then; never negative."""
+        return max(0.0, at - self.now())
 
 
 @dataclass(slots=True)
@@ -142,7 +171,7 @@ def recover(
     seed: int = 0,
     node_ttl: float = 20.0,
     above_token: int = 0,
-    sources: Sources | None = None,
+    sources: TimeSources | None = None,
 ) -> RecoveredState:
     """Begin a new epoch with everything that the store holds.
 
@@ -164,7 +193,7 @@ def recover(
     """
     policy = policy or make_policy(parameters.policy, **dict(parameters.options))
     saved = store.load()
-    wall = (sources or Sources()).wall()
+    wall = (sources or TimeSources()).wall()
     about = _about(saved, seed, wall, store.url)
     clock = ClusterClock(about.zero, saved.last_at, sources)
     epoch = store.begin_epoch(version, about.seed, above_token=above_token)
@@ -178,7 +207,7 @@ def recover(
         epoch=epoch.number,
         at=at,
         node_ttl=node_ttl,
-        saved=fleet_of(saved, store.url),
+        saved=steward_rows_in(saved, store.url),
         nonce=secrets.token_hex(8),
     )
     absent = frozenset(
@@ -189,7 +218,7 @@ def recover(
     rounds_from = at + longest_hold(arbiter.settings) if absent else 0.0
     restart = ServiceRestarted(at, epoch.first_token - 1, rounds_from)
     outcome = steward.handle(restart)
-    rows = {key: text for key, text in saved.kept.items() if not key.startswith(FLEET)}
+    rows = {key: text for key, text in saved.kept.items() if not key.startswith(STEWARD)}
     new_rows = {CLUSTER: dumps(about), **parameters_row(rows, epoch.number, parameters)}
     return RecoveredState(
         steward,
@@ -256,7 +285,7 @@ def _restored(saved: Saved, policy: Policy, seed: int, url: str, floor: int) -> 
         raise CorruptLogError(url, 0, f"{error.who}: {error.reason}") from None
 
 
-def fleet_of(saved: Saved, url: str) -> dict[str, StewardRow]:
+def steward_rows_in(saved: Saved, url: str) -> dict[str, StewardRow]:
     """The steward's rows in a store.
 
     Raises:
@@ -264,8 +293,8 @@ def fleet_of(saved: Saved, url: str) -> dict[str, StewardRow]:
     """
     rows: dict[str, StewardRow] = {}
     for key, text in saved.kept.items():
-        if key.startswith(FLEET):
-            name = key.removeprefix(FLEET)
+        if key.startswith(STEWARD):
+            name = key.removeprefix(STEWARD)
             try:
                 rows[name] = decode(_KINDS[name.partition("/")[0]], loads(text))
             except (KeyError, RefusedError) as error:
@@ -273,8 +302,8 @@ def fleet_of(saved: Saved, url: str) -> dict[str, StewardRow]:
     return rows
 
 
-def fleet_rows(changed: Mapping[str, StewardRow | None] | None) -> dict[str, str | None]:
+def steward_texts(changed: Mapping[str, StewardRow | None] | None) -> dict[str, str | None]:
     """The steward's changed rows as the store takes them."""
     return {
-        FLEET + key: None if row is None else dumps(row) for key, row in (changed or {}).items()
+        STEWARD + key: None if row is None else dumps(row) for key, row in (changed or {}).items()
     }

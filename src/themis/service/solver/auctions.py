@@ -50,7 +50,7 @@ class SolveDeadline:
     """When its first one must be here, or the round fails."""
 
 
-class Deadlines:
+class BidDeadlines:
     """Remembers until when agents may bid."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Auctions:
     def __init__(self, loop: StewardLoop, solver: RoundSolver) -> None:
         self._loop = loop
         self._solver = solver
-        self._deadlines = Deadlines()
+        self._deadlines = BidDeadlines()
 
     def take(self, event: StewardEvent, outcome: Outcome) -> None:
         """Begin with the auctions of an outcome."""
