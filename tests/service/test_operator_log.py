@@ -30,14 +30,14 @@ def said(outcome: Outcome) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("event", "level", "words"),
     [
-        (ev.MachineJoined(1.0, TOPOLOGY.machines[1]), "INFO", "node m1 is here, with 4 GPUs"),
+        (ev.MachineJoined(1.0, TOPOLOGY.machines[1]), "INFO", "node m1 joined, with 4 GPUs"),
         (ev.MachineLeft(1.0, "m1"), "WARNING", "node m1 is silent"),
         (ev.MachineCordoned(1.0, "m1"), "INFO", "node m1 is cordoned"),
         (ev.MachineCordoned(1.0, "m1", drain=True), "INFO", "node m1 is drained"),
         (ev.MachineUncordoned(1.0, "m1"), "INFO", "node m1 is used again"),
         (ev.GpuQuarantined(1.0, GPU, "ECC"), "WARNING", "GPU 2 of m1 is quarantined: ECC"),
         (ev.GpuRestored(1.0, GPU), "INFO", "GPU 2 of m1 is out of quarantine"),
-        (ev.AppSuspended(1.0, APP, Reason.HELD_BY_ADMIN), "INFO", "held back: HELD_BY_ADMIN"),
+        (ev.AppSuspended(1.0, APP, Reason.HELD_BY_ADMIN), "INFO", "suspended: HELD_BY_ADMIN"),
     ],
 )
 def test_what_happens_to_machines_and_apps_is_a_line(

@@ -1,8 +1,8 @@
-"""What keeps an app from ever being served, said before anybody waits for it.
+"""Warnings at submission: why the cluster could never serve an app.
 
-    outlook(world, plan.spec)       # no lines: it gets GPUs sooner or later
+    outlook(world, plan.spec)       # None: it gets GPUs sooner or later
 
-The words are those that `themis explain` would have for it later.
+`themis explain` would say the same later.
 """
 
 from themis.core.arbiter.app_reasons import never_served
@@ -28,7 +28,7 @@ def outlook(world: World, spec: AppSpec) -> Explanation | None:
         Facts(
             app=spec.id,
             reason=reason,
-            now=0.0,  # None of these lines tells a time.
+            now=0.0,  # None of these lines has a time.
             least=least,
             cluster=world.present_gpus(Constraint()),
             usable=world.present_gpus(spec.constraint),
@@ -39,14 +39,14 @@ def outlook(world: World, spec: AppSpec) -> Explanation | None:
 
 
 def spread(world: World, spec: AppSpec) -> str:
-    """What to know of an app whose jobs are larger than any machine; empty for others."""
+    """A warning for an app whose jobs are larger than any machine; empty for others."""
     least = max(job.min_gpus for job in spec.jobs)
     sizes = [each.gpus for each in world.topology.machines if spec.constraint.allows(each)]
     if not sizes or max(sizes) >= least:
         return ""
     return (
         f"a job needs at least {least} GPUs and the largest machine has {max(sizes)}: it runs over "
-        "several machines, which its program must be made for, and which need a `shared_dir`"
+        "several machines, which its program must support, and which need a `shared_dir`"
     )
 
 

@@ -16,7 +16,7 @@ from themis.protocol.node_messages import RunState
 from themis.service.admission_warnings import kind_of
 from themis.service.persistence.round_history import RoundHistory
 from themis.service.retained_rows import EndedApp
-from themis.service.run_diagnostics import amiss, crashes_of, quiet_for, reason_of
+from themis.service.run_diagnostics import crashes_of, quiet_for, reason_of, trouble_in_reports
 
 
 def facts_of(
@@ -140,4 +140,4 @@ def _crash(steward: Steward, app: AppId) -> str:
 
 
 def _trouble(steward: Steward, runs: list[ActiveRun], now: float) -> str:
-    return next((said for run in runs if (said := amiss(steward, run, now))), "")
+    return next((said for run in runs if (said := trouble_in_reports(steward, run, now))), "")

@@ -1,10 +1,10 @@
-"""Forecasts beside the event loop: each question has a process of its own, for a minute at most.
+"""Forecasts beside the event loop: each question has a worker process, for a minute at most.
 
     number = await forecasts.ask("tenant ann", prepare)     # makes snapshot and question
     await forecasts.answer("tenant ann", number, seen=0, wait=10.0)     # (1, {"cases": ...})
 
-Few at a time, one for each who asks, and none that nobody comes back for. Whether there is a place
-is decided before anything is prepared.
+Few run at a time, one for each caller; a question whose caller does not come back is dropped.
+Whether there is a place is decided before anything is prepared.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ _LOG = logging.getLogger(__name__)
 MOST_AT_ONCE = 2
 """Processes: they share the machine with the service. Admins always find one more."""
 EVERY = 3.0
-"""Seconds from one question of an asker to the next: each ends a process and starts another."""
+"""Seconds between two questions of a caller: each ends a process and starts another."""
 MOST_KEPT = 32
-"""Answers that are kept for who asked."""
+"""Answers that are kept for their callers."""
 LINGER = 20.0
-"""Seconds after which a question that nobody asks about is dropped."""
+"""Seconds after which a question is dropped whose caller does not ask for the answer."""
 _SLACK = 20.0
 """Seconds beyond its own time in which a worker must be done; it has to load its libraries."""
 _LONGEST_LINE = 64 << 20
@@ -43,7 +43,7 @@ Prepare = Callable[[], Awaitable[tuple[Snapshot, ForecastQuestion]]]
 
 @dataclass(slots=True, eq=False)
 class _PendingForecast:
-    """One question, and what is known so far."""
+    """One question, and the answer so far."""
 
     who: str
     answer: dict[str, Any] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class _PendingForecast:
     failure: Exception | None = None
     done: bool = False
     heard: float = 0.0
-    """When somebody last asked about it."""
+    """When its caller last asked for the answer."""
     news: asyncio.Event = field(default_factory=asyncio.Event)
     task: "asyncio.Task[None] | None" = None
 
@@ -62,13 +62,13 @@ class _PendingForecast:
         return self.task is None
 
     def tell(self) -> None:
-        """Wake who waits."""
+        """Wake the calls that wait."""
         self.news.set()
         self.news = asyncio.Event()
 
 
 class Forecasts:
-    """All questions that are being answered, or were a while ago."""
+    """Questions that are being answered, or were a while ago."""
 
     def __init__(
         self, command: Sequence[str] = (), *, most: int = MOST_AT_ONCE, every: float = EVERY
@@ -78,7 +78,7 @@ class Forecasts:
         self._every = every
         self._asked: dict[str, _PendingForecast] = {}
         self._begun: dict[str, float] = {}
-        """When the last question of somebody began, if that was not long ago."""
+        """When the last question of each caller began, if that was not long ago."""
 
     @property
     def running(self) -> int:
@@ -86,19 +86,19 @@ class Forecasts:
         return sum(not asked.done for asked in self._asked.values())
 
     async def ask(self, who: str, prepare: Prepare, *, admin: bool = False) -> str:
-        """Begin to answer; another question of the same asker is dropped.
+        """Begin to answer; an earlier question of the same caller is dropped.
 
         Args:
-            who: The asker.
-            prepare: Makes what the worker is told; called only if there is a place.
-            admin: Whether the place may be the one that is left for admins.
+            who: The caller.
+            prepare: Makes the input of the worker; called only if there is a place.
+            admin: Whether the place may be the one that is kept for admins.
 
         Raises:
-            LimitError: Others ask just now, or the same asker did a moment ago.
+            LimitError: There are too many questions, or the same caller asked a moment ago.
         """
         loop = asyncio.get_running_loop()
         self._check_place(who, loop.time(), self._most + admin)
-        # From here on the place is taken, whoever asks while this one waits.
+        # From here on the place is taken, also while this call waits.
         name, asked = secrets.token_hex(8), _PendingForecast(who)
         self._asked[name] = asked
         try:
@@ -110,7 +110,7 @@ class Forecasts:
                 over = next(key for key, each in self._asked.items() if each.done)
                 await self._drop(over)
             if name not in self._asked:
-                raise UnavailableError("the service ends")
+                raise UnavailableError("the service is stopping")
         except BaseException:
             self._asked.pop(name, None)
             raise
@@ -137,7 +137,7 @@ class Forecasts:
         """The newest answer and its number; waits for one that is newer than what was seen.
 
         Raises:
-            MissingError: There is no such question of this asker.
+            MissingError: There is no such question of this caller.
             RefusedError: It cannot be answered, and why.
             UnavailableError: The worker failed.
         """
@@ -155,10 +155,10 @@ class Forecasts:
         return asked.number, asked.answer
 
     async def drop(self, who: str, name: str) -> None:
-        """Nobody wants this answer any more.
+        """Drop a question: its answer is not needed any more.
 
         Raises:
-            MissingError: There is no such question of this asker.
+            MissingError: There is no such question of this caller.
         """
         self._find(who, name)
         await self._drop(name)
@@ -222,10 +222,10 @@ class Forecasts:
                 await process.stdin.drain()
             await self._listen(asked, process, question.cases[0].spec.id)
         finally:
-            await _surely(_end(process))
+            await _to_its_end(_end(process))
 
     async def _spawn(self) -> asyncio.subprocess.Process:
-        """Start a worker; cancelled halfway it would be nobody's, so then it is ended here."""
+        """Start a worker; one whose start is cancelled halfway is ended here."""
         starting = asyncio.ensure_future(
             asyncio.create_subprocess_exec(
                 *self._command,
@@ -238,7 +238,7 @@ class Forecasts:
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
-            await _surely(_end(await starting))
+            await _to_its_end(_end(await starting))
             raise
 
     async def _listen(
@@ -258,11 +258,11 @@ class Forecasts:
             asked.number += 1
             asked.tell()
             if loop.time() - asked.heard > LINGER:
-                raise MissingError("question", "it was dropped: nobody asked for its answer")
+                raise MissingError("question", "it was dropped: its answer was not asked for")
 
 
 def _refusal(told: dict[str, str], app: AppId) -> ThemisError:
-    """What the worker refused: told to who asked if it is about their app, and else to the log.
+    """The refusal of a worker: for the caller if it is about its app, else for the log.
 
     It may be about the apps of others.
     """
@@ -270,8 +270,8 @@ def _refusal(told: dict[str, str], app: AppId) -> ThemisError:
     return RefusedError(who, reason) if who == app else UnavailableError(f"{who}: {reason}")
 
 
-async def _surely(work: Coroutine[None, None, None]) -> None:
-    """Do something to its end, also if that is cancelled meanwhile."""
+async def _to_its_end(work: Coroutine[None, None, None]) -> None:
+    """Finish some work even if the caller is cancelled meanwhile."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.shield(task)
@@ -281,7 +281,7 @@ async def _surely(work: Coroutine[None, None, None]) -> None:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """See a worker go, and its pipes with it."""
+    """End a worker, and close its pipes."""
     assert process.stdin is not None
     assert process.stdout is not None
     if process.returncode is None:
@@ -291,7 +291,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     with suppress(ConnectionError):
         await process.stdin.wait_closed()
     while await process.stdout.read(1 << 16):
-        pass  # Else the loop notices the end of the pipe only when it is gone itself.
+        pass  # Otherwise the loop notices the end of the pipe only when it is gone itself.
     await process.wait()
 
 

@@ -1,10 +1,10 @@
-"""A few at a time in each turn of the event loop, so that nothing else waits for a crowd.
+"""Throttles a crowd of calls to a few in each turn of the event loop.
 
-    pace = Pace(16)
-    await pace.turn()       # returns at once, or in one of the next turns
+    throttle = LoopThrottle(16)
+    await throttle.turn()       # returns at once, or in one of the next turns
 
-A loop looks at its timers once in a turn, and does everything in it that is ready: a thousand bids
-that come together would hold up the deadline they come for.
+The loop checks its timers once in a turn, and runs everything that is ready: a thousand bids that
+come together would delay the deadline that they come for.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from collections import deque
 
 
 class LoopThrottle:
-    """Lets so many go on in each turn, in the order in which they came."""
+    """Lets so many calls go on in each turn, in the order in which they came."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -20,7 +20,7 @@ class LoopThrottle:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def turn(self) -> None:
-        """Wait for one's turn."""
+        """Wait until this call may go on."""
         loop = asyncio.get_running_loop()
         if not self._passed:
             loop.call_soon(self._begin)
@@ -36,7 +36,7 @@ class LoopThrottle:
         self._passed = 0
         while self._waiting and self._passed < self._most:
             next_one = self._waiting.popleft()
-            if not next_one.done():  # Who was cancelled meanwhile needs none.
+            if not next_one.done():  # A cancelled call needs no turn.
                 next_one.set_result(None)
                 self._passed += 1
         if self._passed:

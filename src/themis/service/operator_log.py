@@ -74,9 +74,11 @@ def _of_event(event: ev.Event, topology: Topology) -> Iterator[LogLine]:
     match event:
         case ev.MachineJoined(machine=machine):
             gpus = "1 GPU" if machine.gpus == 1 else f"{machine.gpus} GPUs"
-            yield _info(f"node {machine.name} is here, with {gpus} in rack {machine.rack}")
+            yield _info(f"node {machine.name} joined, with {gpus} in rack {machine.rack}")
         case ev.MachineLeft(machine=name):
-            yield _warning(f"node {name} is silent: its leases are over until it is heard again")
+            yield _warning(
+                f"node {name} is silent: its leases have ended; it is unused until it reports"
+            )
         case ev.MachineCordoned(machine=name, drain=drain):
             yield _info(f"node {name} is {'drained' if drain else 'cordoned'}")
         case ev.MachineUncordoned(machine=name):
@@ -89,9 +91,9 @@ def _of_event(event: ev.Event, topology: Topology) -> Iterator[LogLine]:
             jobs = "1 job" if len(app.jobs) == 1 else f"{len(app.jobs)} jobs"
             yield _info(f"app {app.id} of {app.owner} is submitted: {jobs}")
         case ev.AppSuspended(app=app_id, reason=why):
-            yield _info(f"app {app_id} is held back: {why}")
+            yield _info(f"app {app_id} is suspended: {why}")
         case ev.AppResumed(app=app_id, reason=why):
-            yield _info(f"app {app_id} is held back no more: {why}")
+            yield _info(f"app {app_id} is resumed: {why}")
         case _:
             return
 

@@ -1,6 +1,6 @@
-"""Whether a program that an agent asks for could run anywhere, found out before a node tries.
+"""Checks of programs that agents ask for, before a node tries to run them.
 
-trouble_with(program)       # "metric.pattern: got '(', allowed: ..."; empty if it is sound
+trouble_with(program)       # "metric.pattern: got '(', allowed: ..."; empty if it is valid
 """
 
 import json
@@ -17,17 +17,17 @@ LONGEST_GRACE = 3600.0
 
 
 def check_metric(metric: MetricSpec) -> None:
-    """Let where an app's metric is read pass, as far as this machine can tell.
+    """Check the source of an app's metric, as far as this machine can tell.
 
     Raises:
-        ConfigError: No node could read it: a pattern that is none, a path that leads elsewhere.
+        ConfigError: No node could read it: the pattern is invalid, or the path leads elsewhere.
     """
     source = SourceSpec(metric.name, str(metric.source), metric.path, metric.pattern)
     check_source(source, elsewhere=True)
 
 
 def trouble_with_params(text: str) -> str:
-    """Why a text cannot be the parameters of a trial; empty if it can. People are shown them."""
+    """Why a text cannot be the parameters of a trial, which people see; empty if it can."""
     try:
         found = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -36,11 +36,11 @@ def trouble_with_params(text: str) -> str:
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(constant)  # What is no finite number JSON does not know.
+    raise ValueError(constant)  # JSON has finite numbers only.
 
 
 def trouble_with(program: Program) -> str:
-    """What no machine could do with a program; empty if there is nothing."""
+    """Why no machine could run a program; empty if one could."""
     if not 0.0 <= program.grace <= LONGEST_GRACE:
         allowed = f"0 to {LONGEST_GRACE:g} seconds"
         return str(ConfigError("checkpoint.grace", program.grace, allowed))

@@ -1,9 +1,9 @@
-"""What keeps an app from training although it has GPUs, as only its runs tell.
+"""Why an app that has GPUs does not train, from the state of its runs.
 
     reason_of(steward, state, runs, now)    # STARTING: it holds GPUs, and no process runs yet
 
-The arbiter gives the reasons of rounds and suspensions. Those of runs come on top of them, where
-they take precedence in the closed list.
+The arbiter gives the reasons of rounds and suspensions. Reasons of runs are added to them; the
+first in the order of `Reason` counts.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ from themis.core.steward.steward import Steward
 from themis.protocol.node_messages import RunState, early_end
 
 QUIET = 300.0
-"""Seconds without an iteration after which a job counts as one that reports nothing."""
+"""Seconds without an iteration after which a job counts as silent."""
 
 CANNOT_BEGIN = frozenset({78, 126, 127})
 """Exit codes of runs whose program could not be started: there is no such file or folder on the
-node, or it is none to run (78 is the nodes' own word for it, the others are those of shells)."""
+node, or it cannot be executed (nodes use 78, shells the others)."""
 
 _WITH_GPUS = (Reason.SERVED, Reason.PARTLY_SERVED)
 _PRECEDENCE = {reason: rank for rank, reason in enumerate(Reason)}
@@ -38,18 +38,18 @@ def runs_by_app(steward: Steward) -> dict[AppId, list[ActiveRun]]:
 
 @dataclass(slots=True)
 class Crashes:
-    """How often a job has failed since it last ended well, and what was said of it last."""
+    """How often a job has failed since it last ended well, and its last error."""
 
     times: int = 0
     message: str = ""
     last: bool = False
-    """Whether its last run did."""
+    """Whether its last run failed."""
     code: int | None = None
-    """What that exited with."""
+    """The exit code of that run."""
 
 
 def crashes_of(steward: Steward, app: AppId) -> dict[JobId, Crashes]:
-    """Jobs of an app whose runs failed. Runs that were told to go do not count."""
+    """Jobs of an app whose runs failed. Runs that were told to stop do not count."""
     found: dict[JobId, Crashes] = {}
     for row in steward.ended_runs(app):
         if row.code == 0 and not row.failed:
@@ -64,7 +64,7 @@ def crashes_of(steward: Steward, app: AppId) -> dict[JobId, Crashes]:
 
 
 def _early(steward: Steward, row: RunEnd) -> str:
-    """What is wrong with a run that exited with 0 before its job was done; empty if it was."""
+    """The error of a run that exited with 0 before its job was done; empty for others."""
     if not row.early:
         return ""
     curve = steward.trials.curve(row.app, row.job)
@@ -72,9 +72,9 @@ def _early(steward: Steward, row: RunEnd) -> str:
 
 
 def _crashing(steward: Steward, state: AppState) -> Reason | None:
-    """What to call it if every job that has something to do has failed, and waits for another try.
+    """The reason if every unfinished job has failed and waits for its next run.
 
-    If none of them could even begin, it is the app file that is wrong.
+    If no job could even begin, the app file is wrong.
     """
     left = [job for job, progress in state.jobs.items() if progress.done < progress.target]
     crashes = crashes_of(steward, state.id) if left else {}
@@ -98,22 +98,22 @@ def reason_of(steward: Steward, state: AppState, runs: Sequence[ActiveRun], now:
 
 
 def _standing(steward: Steward, state: AppState) -> Reason:
-    """What the last round said of an app, as far as it is still so."""
+    """The reason of the last round, as far as it still holds."""
     held = len(steward.arbiter.ledger.holdings(state.id))
     if not state.demand:
         return Reason.WAITING_PHASE
     if state.reason not in _WITH_GPUS:
         return state.reason
     if not held:
-        return Reason.PENDING_EVALUATION  # It has given them back since.
+        return Reason.PENDING_EVALUATION  # It has released them since.
     # A phase may have begun since that wants more, or fewer.
     return Reason.SERVED if held >= state.demand else Reason.PARTLY_SERVED
 
 
 def quiet_for(steward: Steward, run: ActiveRun, now: float) -> float | None:
-    """For how long a run that trains reported no iteration, if that is too long."""
+    """How long a training run has reported no iteration, if that is too long."""
     watched = steward.health(run.run)
-    # Who has no limit of iterations need not report any.
+    # A run without a limit of iterations need not report any.
     if watched is None or not run.limit or not _trains(run):
         return None
     silent = watched.before + now - watched.since
@@ -121,14 +121,14 @@ def quiet_for(steward: Steward, run: ActiveRun, now: float) -> float | None:
 
 
 def trouble_of(steward: Steward, run: ActiveRun, now: float) -> str:
-    """What people should know of what a run reports; empty if all is well."""
+    """What is wrong with a run, for people; empty if all is well."""
     silent = quiet_for(steward, run, now)
-    told = amiss(steward, run, now)
+    told = trouble_in_reports(steward, run, now)
     return told if silent is None else f"no iteration for {silent / 60.0:.0f} min: {told}"
 
 
-def amiss(steward: Steward, run: ActiveRun, now: float) -> str:
-    """What is wrong with what a run reports, without how long it has been so."""
+def trouble_in_reports(steward: Steward, run: ActiveRun, now: float) -> str:
+    """What is wrong with the reports of a run, without for how long."""
     watched, silent = steward.health(run.run), quiet_for(steward, run, now)
     trouble = watched.trouble if watched is not None else ""
     if silent is None:

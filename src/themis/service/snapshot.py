@@ -1,9 +1,9 @@
-"""The live state as a snapshot: what a forecast begins with.
+"""The live state as a snapshot: the beginning of a forecast.
 
     snapshot_of(service, wall=time.time())
 
-The arbiter's own state is exact. Of processes the service knows what nodes have told: where each
-runs, and how far its job was when it last got on. When they end what they are doing is not known.
+The arbiter's own state is exact. Of processes the service knows what nodes reported: where each
+runs, and how far its job was at its last report. When they finish what they are doing is not known.
 """
 
 from collections import Counter
@@ -39,14 +39,14 @@ def snapshot_of(service: Service, wall: float | None = None) -> Snapshot:
         _picture(steward, state, runs.get(app, ()), given, _tuner(service, app), now)
         for app, state in sorted(arbiter.world.apps.items())
     )
-    # Its own time may be a hair ahead.
+    # The arbiter's time may be slightly ahead.
     at = max(now, arbiter.now)
-    # Without the seed of its lotteries: nobody needs it for a forecast.
+    # Without the seed of its lotteries: a forecast does not need it.
     return Snapshot(at, present.policy, 0, parts(arbiter), pictures, present.options, None, wall)
 
 
 def _tuner(service: Service, app: AppId) -> str:
-    """Whether trials of an app may end at any time; all else its phases tell."""
+    """Whether trials of an app may end at any time; its phases have the rest."""
     return CURVES if service.files.stop_rule(app) == StopRule.CURVE else ""
 
 
@@ -63,7 +63,7 @@ def _picture(
     said = {each.job: each for each in steward.trials.reached(app)}
     by_job: dict[JobId, list[ActiveRun]] = {}
     for run in sorted(runs, key=lambda run: run.run):
-        if run.dispatched or not run.stop:  # Else it will never begin.
+        if run.dispatched or not run.stop:  # Otherwise it will never begin.
             by_job.setdefault(run.job, []).append(run)
     ended = Counter(row.job for row in steward.ended_runs(app))
     jobs = tuple(
@@ -113,7 +113,7 @@ def _job(
     if counted and first.dispatched:
         done = max(done, steward.progress(first.run)[0])
     elif first.dispatched:
-        done = 0.0  # Of a job that counts no iterations only time tells how far it is.
+        done = 0.0  # The progress of a job that counts no iterations follows from time only.
     stage = _stage(steward, first)
     watched = steward.health(first.run)
     started = stage in {ProcessStage.STARTING, ProcessStage.RUNNING}

@@ -199,7 +199,7 @@ class StoreContract:
             store.prune(older_than=10.0)
             assert store.leases(ended=True) == ()
             for token in (4, 5):
-                with pytest.raises(InvariantError, match="not above all that were given"):
+                with pytest.raises(InvariantError, match="not above all earlier ones"):
                     store.commit(Batch(leases=(lease(token),)))
             assert store.load().next_token == 6
 

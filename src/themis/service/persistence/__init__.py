@@ -1,1 +1,1 @@
-"""What the service keeps: commits, recovery, event log, replay, and the store."""
+"""The durable side of the service: commits, recovery, event log, replay, and the store."""

@@ -1,7 +1,7 @@
-"""Commit before you tell: what must be durable goes to one writer thread, the rest waits for it.
+"""Commit before telling: one writer thread stores batches, and callbacks wait for them.
 
-    writer.add(entry, kept, then=tell)      # `tell` is called once the entry is on disk
-    await writer.settled()                  # everything added so far is durable
+    queue.add(entry, kept, then=tell)       # `tell` is called once the entry is on disk
+    await queue.settled()                   # everything added so far is durable
 
 While the disk is busy, entries gather and are written together, so a slow disk makes larger
 transactions, not a longer queue.
@@ -42,7 +42,7 @@ class _Pending:
 
 
 class CommitQueue:
-    """Gathers what is to be stored, and calls back in order once it is."""
+    """Gathers what is to be stored, and calls back in order once it is durable."""
 
     def __init__(
         self, store: Store, changed: Callable[[], Changes], thread: Executor | None = None
@@ -53,7 +53,7 @@ class CommitQueue:
         self._pending = _Pending()
         self._busy: asyncio.Task[None] | None = None
         self._waiting: set[asyncio.Future[None]] = set()
-        """Of who wants to know that all is durable."""
+        """Calls of `settled` that wait."""
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         """Set when nothing can be stored any more: the service must end."""
 
@@ -64,7 +64,7 @@ class CommitQueue:
         audit: AuditRow | None = None,
         then: Callable[[], None] | None = None,
     ) -> None:
-        """Store something, together with the state as it is then; afterwards call `then`."""
+        """Store something together with the state at that time; afterwards call `then`."""
         if self._busy is None and entry is None and not kept and audit is None:
             # Everything before is durable, and this needs no disk.
             if then is not None and not self.failed.done():
@@ -100,7 +100,7 @@ class CommitQueue:
             self._waiting.discard(done)
 
     async def apart(self, batch: Batch) -> None:
-        """Store something that may be refused, before anything depends on it.
+        """Store a batch that may be refused, before anything depends on it.
 
         Raises:
             ThemisError: It was not stored.
@@ -109,18 +109,18 @@ class CommitQueue:
         await loop.run_in_executor(self._thread, self._store.commit, batch)
 
     async def run(self, work: Callable[[], object]) -> object:
-        """Do something else with the store, between batches."""
+        """Use the store for something else, between batches."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def close(self) -> None:
-        """Write what is left; the store itself stays open."""
+        """Write what is queued; the store itself stays open."""
         while self._busy is not None and not self.failed.done():
             either: set[asyncio.Future[Any]] = {self._busy, self.failed}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         self._thread.shutdown(wait=True)
 
     def fail(self, error: Exception) -> None:
-        """Store nothing more: memory and disk have parted, and only a new start helps."""
+        """Store nothing more: memory and disk differ, and only a new start helps."""
         if not self.failed.done():
             self.failed.set_result(error)
         for waiting in self._waiting:
@@ -137,7 +137,7 @@ class CommitQueue:
                     await loop.run_in_executor(self._thread, self._store.commit, batch)
                 for then in pending.then:
                     then()
-        except Exception as error:  # whatever it is: nobody knows what is on disk, or was told
+        except Exception as error:  # of any kind: what is on disk, or was told, is not known
             self.fail(error)
         self._busy = None
 
@@ -145,7 +145,7 @@ class CommitQueue:
         parts, leases, ended = self._changed() if pending.entries else ({}, (), ())
         entries = pending.entries
         if parts:
-            # The state is that after the last of them; nobody sees one between.
+            # The state is that after the last entry; no reader sees one between.
             entries[-1] = replace(entries[-1], parts=parts)
         return Batch(tuple(entries), leases, ended, tuple(pending.audit), pending.kept)
 

@@ -1,10 +1,10 @@
-"""What the log says of one handled event: the events the arbiter was fed, and its commands.
+"""Entries of the event log: the events that the arbiter took, and its commands.
 
     entry.body == body_of(events, commands)
     events_in(loads(entry.body)), commands_in(loads(entry.body))
 
-A round asks hundreds of apps about the same GPUs. Questions in a row about the same offer are
-written as one, or the log would hold little else.
+A round asks hundreds of apps about the same GPUs. Asks in a row about the same offer are written as
+one, or the log would hold little else.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ class _Asks:
     gpus: tuple[GpuId, ...]
     deadline: float
     apps: tuple[tuple[AppId, tuple[GpuId, ...], tuple[GpuId, ...]], ...]
-    """Each with what it keeps, and what of the offer it holds."""
+    """Each with the GPUs that it keeps, and those of the offer that it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def events_in(body: Any) -> list[Event]:
 
 
 def commands_in(body: Any) -> tuple[Command, ...]:
-    """The arbiter's commands in an entry; what the steward told others has no tag.
+    """The arbiter's commands in an entry; the steward's own have no tag.
 
     Raises:
         RefusedError: One of them is none.
@@ -70,7 +70,7 @@ def commands_in(body: Any) -> tuple[Command, ...]:
 
 
 def _gathered(commands: Sequence[StewardCommand]) -> Iterator[object]:
-    """Questions in a row about the same are one; the order stays."""
+    """Asks in a row about the same offer become one; the order stays."""
     together: list[Ask] = []
     for command in commands:
         if isinstance(command, Ask) and (not together or _same(together[0], command)):

@@ -1,11 +1,11 @@
-"""Replay of a service's own log: what it decided, decided again from the first entry on.
+"""Replay of a service's own log: its decisions, made again from the first entry on.
 
     with open_store(url, read_only=True) as store:
         result = replay_store(store)
         result.first_difference
 
-Every start of the service is in the log as an event, so a replay goes over restarts as the service
-did. An entry of this log may hold several events; wishes to be woken are not in it.
+Every start of the service is an event in the log, so a replay restarts where the service did. An
+entry may hold several events; `WakeMe` commands are not in it.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ from themis.service.persistence.store.base import Store, StoredEntry
 
 
 class PrunedLogError(StoreError):
-    """The beginning of the log is gone, and with it what a replay begins with."""
+    """The beginning of the log is pruned, and a replay needs it."""
 
     def __init__(self, store: str, first: int) -> None:
         reason = (
@@ -42,13 +42,13 @@ def replay_store(store: Store, *, policy: str | None = None, resolve: bool = Fal
 
     Args:
         store: Read only; a service may be using it.
-        policy: In place of the one that the store names. Needed for policies from outside Themis:
+        policy: Instead of the one that the store names. Needed for policies from outside Themis:
             a store is data, and reading it imports no code.
         resolve: Also solve every auction again.
 
     Raises:
         PrunedLogError: The beginning of the log is gone.
-        ConfigError: Its policy or solver is not to be had.
+        ConfigError: Its policy or solver is not available.
         CorruptLogError: An entry cannot be read.
     """
     first = store.usage().first_entry
@@ -80,14 +80,14 @@ def _as_logged(commands: tuple[Command, ...]) -> tuple[Command, ...]:
 
 
 def _only_own_refusals(logged: tuple[Command, ...], got: tuple[Command, ...] | None) -> bool:
-    """Whether the log has nothing more than refusals: the steward makes some by itself."""
+    """Whether the log only adds refusals: the steward makes some by itself."""
     if got is None:
         return False
     return got == tuple(item for item in logged if not isinstance(item, Refuse) or item in got)
 
 
 class _Script:
-    """Which arbiter a service had in which epoch."""
+    """The arbiter that a service had in each epoch."""
 
     def __init__(
         self, parameters: dict[int, StartParameters], policy: str | None, seed: int, url: str
@@ -99,13 +99,13 @@ class _Script:
         self._epoch = 0
 
     def first(self, epoch: int) -> Arbiter:
-        """That of the first entry."""
+        """The arbiter of the first entry."""
         self._epoch = epoch
         began = self._of(epoch)
         return Arbiter(Topology(()), self._make(began), began.settings, seed=self._seed)
 
     def next(self, arbiter: Arbiter, epoch: int) -> Arbiter:
-        """That of a later entry: another one only where a restart brought another policy."""
+        """The arbiter of a later entry: another one only after a restart with another policy."""
         before, self._epoch = self._epoch, epoch
         if before == epoch:
             return arbiter

@@ -58,7 +58,7 @@ class BidDeadlines:
         self._closed = math.inf
 
     def note(self, ask: Ask) -> None:
-        """Agents are asked."""
+        """Note until when agents may bid."""
         self._round, self._closed = ask.offer.round, ask.deadline
 
     def of(self, solve: Solve, settings: Settings) -> SolveDeadline:

@@ -1,15 +1,15 @@
 """The process that solves auctions for the service: one question in, one or two JSON lines out.
 
-    Question(7, due=5241.8, pack(problem))            by the clock that all processes share
+    SolveQuestion(7, due=5241.8, pack(problem))       by the clock that all processes share
     {"id": 7, "final": false, "solution": {...}}      at once, in case the rest takes too long
     {"id": 7, "final": true, "solution": {...}}       or "failed": why there is none
 
-When time is up with the first answer already, it is the last. Questions are pickled: of hundreds of
-bidders it takes a tenth of the time. They come from the service that started this process, and from
-nobody else.
+If time is up with the first answer already, it is the last. Questions are pickled, which takes a
+tenth of the time for hundreds of bidders. They come from the service that started this process, and
+from no other process.
 
-It lives as long as its standard input: when the service is gone, so is the worker, even in the
-middle of an auction.
+The worker lives as long as its standard input: when the service is gone, so is the worker, even in
+the middle of an auction.
 """
 
 import os
@@ -39,7 +39,7 @@ class SolveQuestion:
     packed: Packed
 
     def put(self, sink: IO[bytes]) -> None:
-        """Ask it."""
+        """Write the question."""
         sink.write(pickle.dumps(self, pickle.HIGHEST_PROTOCOL))
         sink.flush()
 
@@ -53,14 +53,14 @@ def main(name: str, source: IO[bytes], sink: TextIO) -> None:
 
 
 def questions(source: IO[bytes]) -> Iterator[SolveQuestion]:
-    """What is asked, while there is somebody who asks."""
+    """Questions, for as long as the service is there."""
     asked: queue.SimpleQueue[SolveQuestion] = queue.SimpleQueue()
 
     def read() -> None:
         with suppress(EOFError, pickle.UnpicklingError):
             while True:
                 asked.put(pickle.load(source))
-        # Nobody is there to hear the answer. The solver may be deep in a library: no tidy end.
+        # No process waits for the answer. The solver may be deep in a library: no tidy end.
         os._exit(0)
 
     threading.Thread(target=read, daemon=True).start()

@@ -4,9 +4,9 @@
     await solver.start()
     solution = await solver.solve(problem, seconds=2.0)
 
-The worker answers twice: at once with something feasible, then with the best it has when time is
-up. If it says nothing more in time the first answer counts. On a busy machine it may be a little
-late: it is killed only when it is very late, and another worker is started.
+The worker answers twice: at once with a feasible solution, then with the best that it has when time
+is up. Without a second answer in time the first one counts. On a busy machine the worker may be a
+little late: it is killed only when it is very late, and another worker is started.
 
 A thread talks to the worker: an auction of hundreds of bidders is megabytes, and a loop that is
 busy with late bids would need seconds to get them through a pipe.
@@ -31,7 +31,7 @@ from themis.service.solver.worker import SolveQuestion
 _LOG = logging.getLogger(__name__)
 
 SLACK = 0.1
-"""Seconds after its time is up in which its last answer is waited for if there is a first one."""
+"""Seconds beyond the deadline for the last answer, if there is a first one."""
 _LONGEST_LINE = 256 * 2**20
 _PATIENCE = 60.0
 """Seconds in which a worker must have loaded its libraries."""
@@ -50,11 +50,11 @@ class SolverClient:
         self._turn = asyncio.Lock()
         self._count = 0
         self._after: set[asyncio.Task[None]] = set()
-        """What goes on when an answer has been given."""
+        """Tasks that go on after an answer."""
 
     @property
     def process_id(self) -> int | None:
-        """Of the worker, if there is one."""
+        """The process id of the worker, if there is one."""
         return None if self._process is None else self._process.pid
 
     async def start(self) -> None:
@@ -67,7 +67,7 @@ class SolverClient:
             await self._ready()
 
     async def solve(self, problem: Problem, seconds: float, slack: float = SLACK) -> Solution:
-        """The best answer that is there after so many seconds.
+        """The best answer after so many seconds.
 
         Args:
             problem: The auction.
@@ -100,7 +100,7 @@ class SolverClient:
                 if last is not None:
                     return last
         else:
-            self._go_on(self._see_off(asking, due + slack))
+            self._spawn(self._let_finish(asking, due + slack))
         if not first.done():
             raise UnavailableError("the solver had no answer in time")
         return first.result()
@@ -118,8 +118,8 @@ class SolverClient:
             self._count += 1
             return await in_own_thread(_ask, process, self._count, problem, due, hear)
 
-    async def _see_off(self, asking: "asyncio.Task[Solution]", end: float) -> None:
-        """Let a worker finish that is late; nobody waits for what it says."""
+    async def _let_finish(self, asking: "asyncio.Task[Solution]", end: float) -> None:
+        """Let a worker finish that is late; its answer is dropped."""
         try:
             await asyncio.wait({asking}, timeout=end - time.monotonic())
             with suppress(UnavailableError):
@@ -128,7 +128,7 @@ class SolverClient:
             asking.cancel()
 
     async def _ended(self, asking: "asyncio.Task[Solution]") -> Solution | None:
-        """What was answered; None if nothing was, and then the worker is replaced.
+        """The answer; without one it is None, and the worker is replaced.
 
         Raises:
             UnavailableError: The worker says that it failed, or there is none.
@@ -143,7 +143,7 @@ class SolverClient:
         except (OSError, EOFError):
             _LOG.warning("the solver's process ended and is replaced")
         await self._kill()
-        self._go_on(self._try_start())
+        self._spawn(self._try_start())
         return None
 
     async def close(self) -> None:
@@ -153,13 +153,13 @@ class SolverClient:
         await asyncio.gather(*self._after, return_exceptions=True)
         await self._kill()
 
-    def _go_on(self, work: Coroutine[None, None, None]) -> None:
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
         self._after.add(task)
         task.add_done_callback(self._after.discard)
 
     async def _try_start(self) -> None:
-        """Have another worker load its libraries before the next auction."""
+        """Start another worker, so that it has loaded its libraries before the next auction."""
         try:
             await self.start()
         except (UnavailableError, OSError) as error:
@@ -183,13 +183,13 @@ class SolverClient:
         process, self._process = self._process, None
         if process is not None:
             process.kill()
-            await in_own_thread(_bury, process)
+            await in_own_thread(_reap, process)
 
 
 def _ask(
     process: _Worker, number: int, problem: Problem, due: float, hear: Callable[[Solution], None]
 ) -> Solution:
-    """The worker's last answer; its first one is told as soon as it is there.
+    """The worker's last answer; `hear` gets the first one as soon as it comes.
 
     Raises:
         UnavailableError: It says that it failed.
@@ -218,10 +218,10 @@ def _line(process: _Worker) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def _bury(process: _Worker) -> None:
-    """Wait until a worker that was killed is gone, and close what led to it."""
+def _reap(process: _Worker) -> None:
+    """Wait until a killed worker is gone, and close its pipes."""
     process.wait()
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
-            with suppress(OSError):  # What was on its way to it is lost.
+            with suppress(OSError):  # Unsent data is lost.
                 pipe.close()

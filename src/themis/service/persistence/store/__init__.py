@@ -1,11 +1,11 @@
-"""The durable store: what must survive the service, in SQLite or PostgreSQL.
+"""The durable store: the state that survives the service, in SQLite or PostgreSQL.
 
     with open_store("sqlite:////var/lib/themis/store.sqlite") as store:
         saved = store.load()
         store.begin_epoch(themis.__version__, seed=1)
         store.commit(Batch(entries=(LogEntry(at, "AppArrived", body, {"app/sweep": part}),)))
 
-Commit before you tell: what `commit` returned from is on the disk, what raised is not there at all.
+Commit before telling anyone: a batch is on disk when `commit` returns, and not at all if it raises.
 """
 
 from themis.security.audit import AuditRow

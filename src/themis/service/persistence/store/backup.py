@@ -1,7 +1,7 @@
-"""Backups and what becomes of them: whatever the store is, its backup is one SQLite file.
+"""Backups and restores: the backup of any store is one SQLite file.
 
-So a backup can be looked into with any tool, restored on a machine without the database it came
-from, and carried from SQLite to PostgreSQL or back.
+So any SQLite tool can read a backup, and it can be restored without the database that it came from,
+or from SQLite to PostgreSQL and back.
 """
 
 import os
@@ -24,8 +24,8 @@ from themis.service.persistence.store.snapshot_log import state_of
 from themis.service.persistence.store.sqlite import SqliteDatabase, SqliteStore, beside, sync_folder
 
 TOKENS_A_SECOND = 2**20
-"""Nobody gives as many, so tokens made from the time of a restore are above all given before it.
-They stay below 2^53, which every reader of JSON can hold, for 200 years."""
+"""No service grants as many, so tokens made from the time of a restore are above all tokens before
+it. They stay below 2^53, which every reader of JSON can hold, for 200 years."""
 
 _EARLIEST = 1_600_000_000
 """In 2020, before there were stores. A clock that says less is wrong."""
@@ -69,7 +69,7 @@ def _back_up(fill: Callable[[SqliteDatabase], None], target: Path) -> None:
     with _draft(beside(target, ".partial")) as path:
         with closing(SqliteDatabase(path)) as draft:
             fill(draft)
-            # One file, without companions that somebody forgets to copy.
+            # One file, without companions that could be forgotten in a copy.
             draft.rows("PRAGMA journal_mode = DELETE")
             draft.run("UPDATE state SET is_backup = 1")
         with SqliteStore(path, read_only=True) as written:
@@ -79,7 +79,7 @@ def _back_up(fill: Callable[[SqliteDatabase], None], target: Path) -> None:
 
 @contextmanager
 def _draft(path: Path) -> Iterator[Path]:
-    """An empty file for a copy; it is gone afterwards, whatever happens."""
+    """An empty file for a copy; it is removed afterwards in any case."""
     _remove(path)
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -88,7 +88,7 @@ def _draft(path: Path) -> Iterator[Path]:
     try:
         yield path
     except FatalStoreError as error:
-        # Of the copy: the service and its store go on.
+        # A failure of the copy only: the service and its store go on.
         raise UnavailableError(f"copying failed: {error}") from error
     finally:
         _remove(path)
@@ -100,7 +100,7 @@ def _remove(path: Path) -> None:
 
 
 def _publish(draft: Path, target: Path, key: str) -> None:
-    """Give a finished copy its name, unless somebody was faster."""
+    """Give a finished copy its name, unless there is a file of that name by now."""
     with draft.open("rb+") as file:
         os.fsync(file.fileno())
     try:
@@ -108,7 +108,7 @@ def _publish(draft: Path, target: Path, key: str) -> None:
     except FileExistsError:
         raise ConfigError(key, str(target), "a file that is not there") from None
     except OSError:
-        # A disk without links. Two restores at once are kept apart by the lock.
+        # A disk without links. The lock keeps two restores apart.
         draft.rename(target)
     sync_folder(target.parent)
 
@@ -133,14 +133,14 @@ def restore_sqlite(backup: Path, path: Path, now: float) -> Epoch:
 
 
 def _refuse_to_overwrite(path: Path) -> None:
-    # A log left behind by another file would be taken for this one's.
+    # SQLite would apply a log that another file left behind.
     for file in (path, *(beside(path, suffix) for suffix in _COMPANIONS)):
         if file.exists():
             raise ConfigError("store", str(file), "a file that is not there; move it away first")
 
 
 def copy_of_backup(backup: Path, draft: Path, now: float) -> Epoch:
-    """Fill an empty file with a backup that was checked, brought up to date and raised.
+    """Fill an empty file with a backup that is checked, migrated and fenced.
 
     Raises:
         ConfigError: It is no backup.
@@ -152,7 +152,7 @@ def copy_of_backup(backup: Path, draft: Path, now: float) -> Epoch:
     if now < _EARLIEST:
         raise ConfigError("clock", now, "the time of day: tokens after a restore are made from it")
     try:
-        # Through SQLite and not as bytes: somebody may bring a copy of a store with its log.
+        # Through SQLite and not as bytes: it may be a copy of a store with its log.
         with (
             closing(SqliteDatabase(backup, read_only=True)) as source,
             closing(SqliteDatabase(draft)) as copy,
@@ -171,14 +171,14 @@ def _made_a_store(draft: Path, backup: Path, now: float) -> Epoch:
         database.rows("PRAGMA journal_mode = DELETE")
         database.run("PRAGMA synchronous = FULL")
         schema.migrate(database)
-        epoch = _raise(database, now)
+        epoch = _fence(database, now)
     with SqliteStore(draft, read_only=True) as store:
         store.check()
     return epoch
 
 
-def _raise(database: Database, now: float) -> Epoch:
-    """Lift epoch and tokens above all that a service can have used since."""
+def _fence(database: Database, now: float) -> Epoch:
+    """Raise epoch and tokens above all that a service can have used since."""
     with database.writing():
         state = state_of(database)
         number = max(state.epoch, int(now)) + 1

@@ -21,7 +21,7 @@ class LeaseState(StrEnum):
     """Begins when the one before it has gone."""
     ACTIVE = "active"
     FENCING = "fencing"
-    """Its holder was told to go, and the slot is not yet reported empty."""
+    """Its holder was told to leave, and the slot is not reported empty yet."""
     ENDED = "ended"
 
 
@@ -39,7 +39,7 @@ class LeaseRow:
 
 @dataclass(frozen=True, slots=True)
 class EndedLease:
-    """That a lease is over. Its row stays until it is pruned."""
+    """The end of a lease. Its row stays until it is pruned."""
 
     token: int
     at: float
@@ -78,7 +78,7 @@ class Batch:
     kept: Mapping[str, str | None] = field(default_factory=dict)
     """Other durable text by name; None removes it."""
     essential: bool = True
-    """Whether it may use the last of the disk. New submits may not; renewals may."""
+    """Whether it may use the reserve of the disk. New submissions may not; renewals may."""
 
     def __bool__(self) -> bool:
         return bool(self.entries or self.leases or self.ended or self.audit or self.kept)
@@ -86,7 +86,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One start of the service. Both numbers are above all that were ever used before."""
+    """One start of the service. Both `first_` numbers are above all that were used before."""
 
     number: int
     version: str
@@ -97,14 +97,14 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """All that a service needs to go on where the last one stopped."""
+    """All that a service needs to continue where the last one stopped."""
 
     epoch: Epoch | None
     """The last one that began; None in a new store."""
     parts: dict[str, str]
     kept: dict[str, str]
     leases: tuple[LeaseRow, ...]
-    """Those that have not ended, by token."""
+    """Leases that have not ended, by token."""
     next_entry: int
     next_token: int
     last_at: float
@@ -118,13 +118,13 @@ class StoreSize:
     bytes: int
     """All of it, on disk."""
     log_bytes: int
-    """What the entries that are still there hold."""
+    """Bytes of the entries that are not pruned."""
     first_entry: int
     next_entry: int
     since_snapshot: int
     """Entries that the next load has to fold."""
     free_bytes: int | None
-    """On its disk; None where that is not known."""
+    """On its disk; None if that is not known."""
     reserve: bool
     """Whether the last of the disk is still held back."""
 
@@ -140,13 +140,13 @@ class Pruned:
 
 
 class Store(Protocol):
-    """Where a service keeps what must survive it.
+    """Keeps what must survive the service.
 
     Methods block until the disk has answered, so they are called on one writer thread, one at a
     time; `backup` may run on another meanwhile.
 
     Every method may raise:
-        FatalStoreError: Nobody knows what is on disk, or another service took over. Exit.
+        FatalStoreError: What is on disk is not known, or another service took over. Exit.
         CorruptStoreError: What was read makes no sense.
         StoreFullError: There is no room; nothing was written.
         UnavailableError: It cannot be reached now; nothing was written.
@@ -159,7 +159,7 @@ class Store(Protocol):
     def begin_epoch(
         self, version: str, seed: int, *, above_epoch: int = 0, above_token: int = 0
     ) -> Epoch:
-        """Begin anew, which shuts out every service that began earlier.
+        """Begin an epoch, which fences every service that began earlier.
 
         Args:
             version: Of Themis.
@@ -180,7 +180,7 @@ class Store(Protocol):
         """
 
     def load(self) -> Saved:
-        """What was committed: the last snapshot, with all later changes folded in."""
+        """The committed state: the last snapshot, with all later changes folded in."""
 
     def snapshot(self) -> int:
         """Fold the log into the snapshot, so that the next load is quick; how many entries."""
@@ -199,8 +199,8 @@ class Store(Protocol):
             older_than: Entries and ended leases from before this time go.
             keep_bytes: How much the entries may hold together.
             audit_older_than: Audit rows from before this time go.
-            limit: Entries at a time, so that nobody waits long for the writer; call again while
-                there is `more`.
+            limit: Entries at a time, so that commits do not wait long; call again while there is
+                `more`.
         """
 
     def entries(self, first: int = 1, last: int | None = None) -> Iterator[StoredEntry]:

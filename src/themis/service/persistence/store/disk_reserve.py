@@ -1,7 +1,7 @@
-"""The last of the disk, held back so that renewals can go on when it is full.
+"""A reserve of disk space, so that renewals can go on when the disk is full.
 
-New work is refused while there is still some room, so the reserve is not spent on it. When a write
-finds the disk full, the reserve is let go; it is taken again once there is room for it twice.
+New work is refused while there is still some room, so it does not use the reserve. When a write
+finds the disk full, the reserve is released; it is taken again once there is room for it twice.
 """
 
 import os
@@ -21,12 +21,12 @@ class Reserve:
 
     @property
     def held(self) -> bool:
-        """Whether there is something to let go."""
+        """Whether there is space to release."""
         return self._held
 
     @property
     def size(self) -> int:
-        """How much is held back."""
+        """Bytes of the reserve."""
         return self._size
 
     def free_bytes(self) -> int:
@@ -35,7 +35,7 @@ class Reserve:
         return disk.f_bavail * disk.f_frsize
 
     def has_room(self) -> bool:
-        """Whether there is room for what is not essential. Takes the reserve if it is not held."""
+        """Whether there is room for more than the essential; takes a reserve that is not held."""
         if self._size == 0:
             return True
         free = self.free_bytes()
@@ -44,7 +44,7 @@ class Reserve:
         return self._held and free >= self._size
 
     def release(self) -> bool:
-        """Let it go; whether there was something to let go."""
+        """Release the reserve; whether it was held."""
         if not self._held:
             return False
         self._path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Leases in the store: no GPU twice, no token twice, nothing that has ended comes back."""
+"""The table of leases: no GPU twice, no token twice, and no lease that has ended comes back."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ def write(database: Database, batch: Batch, highest: int) -> int:
     Args:
         database: Inside its transaction.
         batch: Its leases as they are at its end; one that both began and ended in it is in both.
-        highest: Every token given before is at most this, so a higher one is a new lease.
+        highest: No earlier token is above it, so a higher token is a new lease.
 
     Raises:
         InvariantError: See `Store.commit`.
@@ -25,7 +25,7 @@ def write(database: Database, batch: Batch, highest: int) -> int:
     known = [row for row in batch.leases if row.token <= highest and row.token not in over]
     for token in over:
         if token > highest and token not in new:
-            raise InvariantError(f"lease {token} ends and was never given")
+            raise InvariantError(f"lease {token} ends and was never granted")
     # Ended ones first: a GPU goes from one holder to the next within a batch.
     _end(database, [end for end in batch.ended if end.token <= highest])
     database.run_many(
@@ -52,7 +52,7 @@ def _end(database: Database, ends: Sequence[EndedLease]) -> None:
     if changed != len(ends):
         for end in ends:
             if not database.rows("SELECT token FROM leases WHERE token = ?", (end.token,)):
-                raise InvariantError(f"lease {end.token} ends and was never given")
+                raise InvariantError(f"lease {end.token} ends and was never granted")
 
 
 def _change(database: Database, rows: Sequence[LeaseRow]) -> None:
@@ -69,7 +69,7 @@ def _why_not(database: Database, rows: Sequence[LeaseRow]) -> str:
     for row in rows:
         found = database.rows(f"{_READ} WHERE token = ?", (row.token,))
         if not found:
-            return f"token {row.token} is not above all that were given, and is no lease"
+            return f"token {row.token} is not above all earlier ones, and is no lease"
         there = _row(found[0])
         if there.state is LeaseState.ENDED:
             return f"lease {row.token} has ended and cannot become {row.state}"
@@ -93,7 +93,7 @@ def _row(row: tuple[int, int, str, str, float, float]) -> LeaseRow:
 
 
 def check(database: Database, highest: int) -> None:
-    """What the index promises, counted.
+    """Check what the index guarantees.
 
     Raises:
         CorruptStoreError: A GPU has two holders, or a token is higher than the highest.

@@ -1,7 +1,7 @@
 """One service per store file: a lock that ends with the process that holds it.
 
 The lock is on a file beside the store, because closing any handle of the store itself would drop
-SQLite's own locks. What stands in it is only for the message.
+SQLite's own locks. Its text is only for the error message.
 """
 
 import fcntl
@@ -26,10 +26,10 @@ class FileLock:
 
     @classmethod
     def take(cls, path: Path, store: str) -> Self:
-        """Take it, and write down who has it.
+        """Take the lock, and write down which process has it.
 
         Raises:
-            StoreLockedError: Somebody has it; names the process.
+            StoreLockedError: Another process has it; the error names it.
             ConfigError: The file cannot be written.
         """
         try:
@@ -48,7 +48,7 @@ class FileLock:
         return cls(descriptor, path)
 
     def release(self) -> None:
-        """Let go. The file stays: removing it would let two processes lock two files."""
+        """Release the lock. The file stays: without it two processes could lock two files."""
         self._close(unlock=True)
 
     def _close(self, *, unlock: bool) -> None:

@@ -1,8 +1,8 @@
 """A store in PostgreSQL, in a schema of its own.
 
-The lock is an advisory one on a connection that does nothing else. Should it be lost, with the
-connection, a service that was followed by another still writes nothing: see `SqlStore`. A lost
-connection is fatal, because nobody knows whether the last commit was carried out; the service
+The lock is an advisory one on a connection that does nothing else. If it is lost with the
+connection, a service that another one has followed still writes nothing: see `SqlStore`. A lost
+connection is fatal, because it is not known whether the last commit was carried out; the service
 starts anew and reads.
 """
 
@@ -52,7 +52,7 @@ _VANISHED_SECONDS = 30
 
 
 class PostgresDatabase:
-    """A connection, with PostgreSQL's errors told apart."""
+    """A connection, with PostgreSQL's errors as those of Themis."""
 
     types = {"integer": "BIGINT", "real": "DOUBLE PRECISION", "blob": "BYTEA", "table": ""}  # noqa: RUF012 -- read-only by the protocol
 
@@ -66,20 +66,20 @@ class PostgresDatabase:
 
     def run(self, sql: str, values: Sequence[object] = ()) -> int:
         """See `Database.run`."""
-        with self._errors_told_apart():
+        with self._mapped_errors():
             return int(self.connection.execute(_marked(sql), values or None).rowcount)
 
     def run_many(self, sql: str, rows: Sequence[Sequence[object]]) -> int:
         """See `Database.run_many`."""
         if not rows:
             return 0
-        with self._errors_told_apart(), self.connection.cursor() as cursor:
+        with self._mapped_errors(), self.connection.cursor() as cursor:
             cursor.executemany(_marked(sql), rows)
             return int(cursor.rowcount)
 
     def rows(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
         """See `Database.rows`."""
-        with self._errors_told_apart():
+        with self._mapped_errors():
             found: list[Row] = self.connection.execute(_marked(sql), values or None).fetchall()
             return found
 
@@ -93,7 +93,7 @@ class PostgresDatabase:
         """See `Database.writing`."""
         self.run("BEGIN")
         try:
-            # Whoever begins an epoch meanwhile waits, or is seen. A new store has no rows yet.
+            # Another service that begins an epoch waits, or is seen. A new store has no rows yet.
             self._has_state = self._has_state or self.has_table("state")
             if self._has_state:
                 self.rows("SELECT one FROM state FOR UPDATE")
@@ -113,10 +113,10 @@ class PostgresDatabase:
             self._undo()
 
     def _commit(self) -> None:
-        with self._errors_told_apart():
-            told = self.connection.execute("COMMIT").statusmessage
-        if told != "COMMIT":
-            # What a server answers, without an error, where something had failed before.
+        with self._mapped_errors():
+            answer = self.connection.execute("COMMIT").statusmessage
+        if answer != "COMMIT":
+            # A server says so, without an error, where something failed before.
             raise InvariantError(f"{self.name}: a transaction was undone instead of committed")
 
     def _undo(self) -> None:
@@ -124,11 +124,11 @@ class PostgresDatabase:
             self.run("ROLLBACK")
 
     @contextmanager
-    def _errors_told_apart(self) -> Iterator[None]:
+    def _mapped_errors(self) -> Iterator[None]:
         try:
             yield
         except psycopg.Error as error:
-            raise _told_apart(error, self.name, lost=self.connection.closed) from error
+            raise _mapped(error, self.name, lost=self.connection.closed) from error
 
     def close(self) -> None:
         """End the connection."""
@@ -163,25 +163,25 @@ def _connect(url: str, name: str) -> Any:
         raise UnavailableError(f"{name}: {_first_line(error)}") from error
 
 
-def _told_apart(error: Any, name: str, *, lost: bool) -> ThemisError:
-    told = _first_line(error)
+def _mapped(error: Any, name: str, *, lost: bool) -> ThemisError:
+    line = _first_line(error)
     if lost:
-        return FatalStoreError(name, f"{told}; whether the last commit was carried out is unknown")
+        return FatalStoreError(name, f"{line}; whether the last commit was carried out is unknown")
     match error:
         case psycopg.errors.DiskFull():
-            return StoreFullError(name, f"the disk of the database is full ({told})")
+            return StoreFullError(name, f"the disk of the database is full ({line})")
         case psycopg.errors.DataCorrupted() | psycopg.errors.IndexCorrupted():
-            return CorruptStoreError(name, told)
+            return CorruptStoreError(name, line)
         case psycopg.errors.IntegrityError():
-            return InvariantError(f"{name}: {told}")
+            return InvariantError(f"{name}: {line}")
         case psycopg.errors.InsufficientPrivilege() | psycopg.errors.ReadOnlySqlTransaction():
-            return ConfigError("store", name, f"a database where we may write ({told})")
+            return ConfigError("store", name, f"a database that can be written ({line})")
         case psycopg.errors.IoError() | psycopg.errors.InternalError_():
-            return FatalStoreError(name, told)
+            return FatalStoreError(name, line)
         case psycopg.OperationalError():
-            return UnavailableError(f"{name}: {told}")
+            return UnavailableError(f"{name}: {line}")
         case _:
-            return InvariantError(f"{name}: {told}")
+            return InvariantError(f"{name}: {line}")
 
 
 def _first_line(error: BaseException) -> str:
@@ -193,7 +193,7 @@ def without_password(url: str) -> str:
     parts = urlsplit(url)
     at = parts.netloc.rpartition("@")
     user = at[0].partition(":")[0]
-    # A password may also be an option; those say nothing about where it is.
+    # A password may also be an option; options do not say where the store is.
     return urlunsplit((parts.scheme, f"{user}{at[1]}{at[2]}", parts.path, "", ""))
 
 
@@ -254,10 +254,10 @@ class PostgresStore(SqlStore):
         return int(size)
 
     def _shrink(self) -> None:
-        """The server's autovacuum does."""
+        """Do nothing: the server's autovacuum does it."""
 
     def _check_pages(self) -> None:
-        """The server checks pages as they are read, and `check` reads all rows."""
+        """Do nothing: the server checks pages as they are read, and `check` reads all rows."""
 
 
 def _locked(url: str) -> PostgresDatabase:
@@ -277,7 +277,7 @@ def _locked(url: str) -> PostgresDatabase:
 
 
 def _unlock(database: PostgresDatabase) -> None:
-    # Not by closing alone: the next one may come before the server has seen that.
+    # Not by closing alone: the next service may come before the server has noticed that.
     with suppress(ThemisError):
         database.run("SELECT pg_advisory_unlock_all()")
     database.close()

@@ -1,4 +1,4 @@
-"""What goes when a store has become too old or too large."""
+"""Retention: what is pruned when entries are too old or the log too large."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ def entries_to_prune(
 ) -> tuple[int, int]:
     """The first entry there is, and the first one that stays.
 
-    Times and running totals only grow along the log, so a few looks find the place.
+    Times and running totals only grow along the log, so a binary search finds the place.
 
     Args:
         database: Inside a transaction.
@@ -30,17 +30,17 @@ def entries_to_prune(
     ((found,),) = database.rows("SELECT min(number) FROM entries")
     first = last + 1 if found is None else int(found)
 
-    def about(what: str, number: int) -> float:
+    def column(what: str, number: int) -> float:
         ((value,),) = database.rows(f"SELECT {what} FROM entries WHERE number = ?", (number,))
         return float(value)
 
     stop = first
     if older_than is not None:
-        stop = _first_that_stays(stop, last, lambda number: about("at", number) < older_than)
+        stop = _first_that_stays(stop, last, lambda number: column("at", number) < older_than)
     if keep_bytes is not None:
-        # It goes if it and all after it are too much.
+        # An entry goes if it and all later ones are too much.
         before = log_total - keep_bytes
-        stop = _first_that_stays(stop, last, lambda number: about(_BEFORE, number) < before)
+        stop = _first_that_stays(stop, last, lambda number: column(_BEFORE, number) < before)
     return first, stop
 
 

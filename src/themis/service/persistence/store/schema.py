@@ -34,7 +34,7 @@ Row = tuple[Any, ...]
 
 
 class Database(Protocol):
-    """A connection, with the differences between databases taken away. Values are marked `?`."""
+    """A connection that hides the differences between databases. Values are marked `?`."""
 
     @property
     def name(self) -> str:
@@ -42,7 +42,7 @@ class Database(Protocol):
 
     @property
     def types(self) -> dict[str, str]:
-        """What it calls `integer`, `real`, `blob`, and what follows a table's columns, `table`."""
+        """Its names of `integer`, `real`, `blob`, and what follows a table's columns, `table`."""
 
     def run(self, sql: str, values: Sequence[object] = ()) -> int:
         """Run a statement; how many rows it changed."""
@@ -51,16 +51,16 @@ class Database(Protocol):
         """Run a statement once for each row of values; how many rows it changed in all."""
 
     def rows(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
-        """What a query finds."""
+        """The rows that a query finds."""
 
     def has_table(self, name: str) -> bool:
         """Whether there is such a table."""
 
     def writing(self) -> AbstractContextManager[None]:
-        """A transaction that nobody else can write beside: durable after the block, or undone."""
+        """An exclusive write transaction: durable after the block, or undone."""
 
     def reading(self) -> AbstractContextManager[None]:
-        """A transaction in which everything is seen as of one moment."""
+        """A transaction that sees everything as of one moment."""
 
 
 def packed(text: str) -> bytes:
@@ -86,7 +86,7 @@ def version_of(database: Database) -> int:
         return 0
     found = database.rows("SELECT version FROM schema_version")
     if len(found) != 1:
-        raise CorruptStoreError(database.name, "it does not say which version it is")
+        raise CorruptStoreError(database.name, "it does not say which schema version it has")
     return int(found[0][0])
 
 

@@ -1,7 +1,7 @@
-"""Snapshot and log: what the state is, from what was written about it.
+"""Snapshot and log: the state, folded from what was written about it.
 
 Recovery reads outcomes and runs nothing: the snapshot holds every part of the state as of one
-entry, and each later entry says which parts it changed.
+entry, and each later entry has the parts that it changed.
 """
 
 import json
@@ -34,7 +34,7 @@ def state_of(database: Database) -> StateRow:
     """Read the one row.
 
     Raises:
-        CorruptStoreError: It is not one.
+        CorruptStoreError: There is not exactly one.
     """
     found = database.rows(_STATE)
     if len(found) != 1:
@@ -43,10 +43,10 @@ def state_of(database: Database) -> StateRow:
 
 
 def changed_parts(database: Database, state: StateRow) -> dict[str, str | None]:
-    """What the entries after the snapshot made of the parts they touched.
+    """The parts that the entries after the snapshot changed, as the last one left them.
 
     Raises:
-        CorruptStoreError: Not all of them are there.
+        CorruptStoreError: An entry is missing.
     """
     changed: dict[str, str | None] = {}
     last = state.snapshot_entry
@@ -80,7 +80,7 @@ def parts_from(data: bytes, where: str, number: int) -> dict[str, str | None]:
 
 
 def parts_text(parts: Mapping[str, str | None]) -> str:
-    """The other way round. The texts stay what they are, so they come back to the letter."""
+    """Changed parts as one text; the texts in it come back unchanged."""
     return json.dumps(dict(parts), separators=(",", ":"))
 
 
@@ -92,7 +92,7 @@ def texts_of(database: Database, table: str) -> dict[str, str]:
 
 
 def put_texts(database: Database, table: str, texts: Mapping[str, str | None]) -> None:
-    """Write, or remove where there is None."""
+    """Write texts, or remove those that are None."""
     gone = [(name,) for name, text in texts.items() if text is None]
     database.run_many(f"DELETE FROM {table} WHERE name = ?", gone)
     new = [(name, packed(text)) for name, text in texts.items() if text is not None]

@@ -1,7 +1,7 @@
-"""What a store does, in SQL that SQLite and PostgreSQL both understand.
+"""The store in SQL that SQLite and PostgreSQL both understand.
 
-A write is one transaction that first looks whose store it is: a service that another one has
-followed writes nothing more, whatever became of the lock.
+A write is one transaction that first checks the epoch: a service that another one has followed
+writes nothing more, even if it lost the lock.
 """
 
 from abc import ABC, abstractmethod
@@ -309,7 +309,7 @@ class SqlStore(ABC):
 
     @contextmanager
     def _failures_kept(self) -> Iterator[None]:
-        """What is fatal once is fatal for good."""
+        """A fatal failure stays fatal: every later call raises it."""
         try:
             yield
         except FatalStoreError as error:
@@ -338,7 +338,7 @@ class SqlStore(ABC):
     ) -> None:
         self.close()
 
-    # What differs
+    # What differs between databases
 
     @abstractmethod
     def backup(self, path: str | PathLike[str]) -> None:
@@ -350,11 +350,11 @@ class SqlStore(ABC):
 
     @abstractmethod
     def _admit(self) -> None:
-        """Let through what is not essential, or raise StoreFullError."""
+        """Admit a batch that is not essential, or raise StoreFullError."""
 
     @abstractmethod
     def _make_room(self) -> bool:
-        """After the disk was found full; whether there is more room now."""
+        """Make room on a full disk; whether there is more room now."""
 
     @abstractmethod
     def _room(self) -> tuple[int | None, bool]:
@@ -366,8 +366,8 @@ class SqlStore(ABC):
 
     @abstractmethod
     def _shrink(self) -> None:
-        """Give room back after something was removed."""
+        """Give disk space back after rows were removed."""
 
     @abstractmethod
     def _check_pages(self) -> None:
-        """What the database itself can say about damage."""
+        """Let the database itself look for damage."""

@@ -40,7 +40,7 @@ _PAGES_TO_SHRINK = 2000
 
 
 class SqliteDatabase:
-    """A connection to a file, with SQLite's errors told apart."""
+    """A connection to a file, with SQLite's errors as those of Themis."""
 
     types = {"integer": "INTEGER", "real": "REAL", "blob": "BLOB", "table": " STRICT"}  # noqa: RUF012 -- read-only by the protocol
 
@@ -48,7 +48,7 @@ class SqliteDatabase:
         self.path = path
         self.name = f"sqlite:///{path}"
         mode = "ro" if read_only else "rw"
-        with self._errors_told_apart():
+        with self._mapped_errors():
             self.connection = sqlite3.connect(
                 f"file:{quote(str(path))}?mode={mode}",
                 uri=True,
@@ -60,19 +60,19 @@ class SqliteDatabase:
 
     def run(self, sql: str, values: Sequence[object] = ()) -> int:
         """See `Database.run`."""
-        with self._errors_told_apart():
+        with self._mapped_errors():
             return self.connection.execute(sql, values).rowcount
 
     def run_many(self, sql: str, rows: Sequence[Sequence[object]]) -> int:
         """See `Database.run_many`."""
         if not rows:
             return 0
-        with self._errors_told_apart():
+        with self._mapped_errors():
             return self.connection.executemany(sql, rows).rowcount
 
     def rows(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
         """See `Database.rows`."""
-        with self._errors_told_apart():
+        with self._mapped_errors():
             return self.connection.execute(sql, values).fetchall()
 
     def has_table(self, name: str) -> bool:
@@ -109,20 +109,20 @@ class SqliteDatabase:
             self.run("ROLLBACK")
 
     @contextmanager
-    def _errors_told_apart(self) -> Iterator[None]:
+    def _mapped_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
-            raise _told_apart(error, self.name) from error
+            raise _mapped(error, self.name) from error
 
     def copy_to(self, other: "SqliteDatabase") -> None:
         """Copy every page, as of one moment, while others write."""
-        with other._errors_told_apart():
+        with other._mapped_errors():
             self.connection.backup(other.connection)
 
     def give_back(self, pages: int) -> None:
         """Make the file shorter by so many unused pages; outside a transaction."""
-        with self._errors_told_apart():
+        with self._mapped_errors():
             # `execute` would take one step of a statement without columns, and that is one page.
             self.connection.executescript(f"PRAGMA incremental_vacuum({pages})")
 
@@ -137,12 +137,12 @@ class SqliteDatabase:
             raise CorruptStoreError(self.name, str(found[0]).replace("\n", " "))
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with suppress(sqlite3.Error):
             self.connection.close()
 
 
-def _told_apart(error: sqlite3.Error, name: str) -> ThemisError:
+def _mapped(error: sqlite3.Error, name: str) -> ThemisError:
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     # The wal-index grows in a file of its own, and that has no error code for a full disk.
     if code == sqlite3.SQLITE_IOERR_SHMSIZE:
@@ -153,7 +153,7 @@ def _told_apart(error: sqlite3.Error, name: str) -> ThemisError:
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
             return CorruptStoreError(name, str(error))
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return UnavailableError(f"{name}: some other program writes to it ({error})")
+            return UnavailableError(f"{name}: another program writes to it ({error})")
         case sqlite3.SQLITE_CONSTRAINT:
             return InvariantError(f"{name}: {error}")
         case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
@@ -161,8 +161,8 @@ def _told_apart(error: sqlite3.Error, name: str) -> ThemisError:
         case sqlite3.SQLITE_IOERR | sqlite3.SQLITE_NOMEM:
             # After a failed fsync the kernel may have dropped what was to be written, and a second
             # fsync would say that all is well.
-            told = getattr(error, "sqlite_errorname", "")
-            return FatalStoreError(name, f"{error} ({told}); what is on disk is not known")
+            named = getattr(error, "sqlite_errorname", "")
+            return FatalStoreError(name, f"{error} ({named}); what is on disk is not known")
         case _:
             return InvariantError(f"{name}: {error}")
 
@@ -212,7 +212,7 @@ class SqliteStore(SqlStore):
 
     def backup(self, path: str | PathLike[str]) -> None:
         """See `Store.backup`."""
-        # Late: whoever only stores things need not load it.
+        # Late: only backups need it.
         from themis.service.persistence.store.backup import back_up_sqlite  # noqa: PLC0415
 
         back_up_sqlite(self._path, Path(path))
@@ -244,7 +244,7 @@ class SqliteStore(SqlStore):
         ((unused,),) = self._sqlite.rows("PRAGMA freelist_count")
         ((pages,),) = self._sqlite.rows("PRAGMA page_count")
         if unused > max(_PAGES_TO_SHRINK, pages // 4):
-            # A part of them, so that nobody waits long; pruning comes again.
+            # A part of them, so that commits do not wait long; pruning comes again.
             with suppress(StoreFullError):
                 self._sqlite.give_back(_PAGES_TO_SHRINK)
 
@@ -277,7 +277,7 @@ def _opened_to_write(path: Path) -> SqliteDatabase:
         _check_at_start(database)
         _set_up(database)
         schema.migrate(database)
-        # What an earlier process wrote and could not bring to the disk is written anew.
+        # What an earlier process wrote to the log and not to the file is written anew.
         database.rows("PRAGMA wal_checkpoint(TRUNCATE)")
     except BaseException:
         database.close()
@@ -316,7 +316,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _refuse_others(database: SqliteDatabase) -> None:
-    """Before anything is written: what is no store of ours, too new, or a backup."""
+    """Refuse a file that is no store, too new, or a backup, before anything is written."""
     found = schema.version_of(database)
     if found == 0 and database.tables():
         raise ConfigError(
@@ -326,7 +326,7 @@ def _refuse_others(database: SqliteDatabase) -> None:
     if found == schema.VERSION and state_of(database).is_backup:
         raise StoreError(
             database.name,
-            "a backup, and leases may have been given since it was made; "
+            "a backup, and leases may have been granted since it was made; "
             "`themis restore` makes a store of it",
         )
 
@@ -340,8 +340,8 @@ def _set_up(database: SqliteDatabase) -> None:
     database.run("PRAGMA synchronous = FULL")
     database.run("PRAGMA foreign_keys = ON")
     database.run("PRAGMA temp_store = MEMORY")
-    # Bringing the log into the file takes room for all of it, also when the disk is full: it is to
-    # stay small beside the reserve.
+    # A checkpoint needs room for the whole log, also when the disk is full: the log has to stay
+    # small beside the reserve.
     database.run("PRAGMA wal_autocheckpoint = 250")
     database.run(f"PRAGMA journal_size_limit = {4 * 2**20}")
 

@@ -14,7 +14,7 @@ ALLOWED = "sqlite:///relative/path, sqlite:////absolute/path or postgresql://use
 
 
 def open_store(url: str, *, read_only: bool = False, reserve_bytes: int = DEFAULT_BYTES) -> Store:
-    """Open a store; makes one if there is none, and brings an old one up to date.
+    """Open a store; makes one if there is none, and migrates an older one.
 
     Args:
         url: Where it is.
@@ -24,13 +24,13 @@ def open_store(url: str, *, read_only: bool = False, reserve_bytes: int = DEFAUL
     Raises:
         StoreLockedError: Another service has it.
         CorruptStoreError: It is damaged; it is left as it is.
-        StoreVersionError: It was written by a newer Themis, or is to be read and is older.
+        StoreVersionError: It was written by a newer Themis.
         StoreError: It is a backup.
         ConfigError: There is no such store, or it cannot be written.
     """
     path = sqlite_path(url)
     if path is not None:
-        # Late: each of the two is loaded only where it is used.
+        # Late: each kind of store is loaded only where it is used.
         from themis.service.persistence.store.sqlite import SqliteStore  # noqa: PLC0415
 
         return SqliteStore(path, read_only=read_only, reserve_bytes=reserve_bytes)
@@ -42,8 +42,8 @@ def open_store(url: str, *, read_only: bool = False, reserve_bytes: int = DEFAUL
 def restore(backup: str | PathLike[str], url: str, *, now: float | None = None) -> Epoch:
     """Make a store of a backup, also one of the other kind or of an older version.
 
-    Services went on after the backup was made, and gave epochs and tokens that it does not know. So
-    both jump to numbers made from the time of day, which nobody can have reached by counting.
+    Services went on after the backup was made, and used epochs and tokens that it does not know. So
+    both jump to numbers made from the time of day, which no service can have reached by counting.
 
     Args:
         backup: A file that `Store.backup` wrote.
@@ -51,7 +51,7 @@ def restore(backup: str | PathLike[str], url: str, *, now: float | None = None) 
         now: Seconds since 1970; the clock's if not given.
 
     Returns:
-        An epoch that nobody runs: the next start is above it.
+        An epoch that no service runs: the next start is above it.
 
     Raises:
         ConfigError: There is a store already, or no backup.
