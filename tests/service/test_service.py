@@ -399,9 +399,9 @@ def test_how_a_run_ended_is_told_also_by_the_next_service(tmp_path: Path) -> Non
             await agent.until(lambda: bool(nodes[0].running), RunRequest(job, (gpu,), TRAIN, "r"))
             # It ends, that is stored, and the service is gone before its agent has heard of it.
             (run,) = nodes[0].running
-            cluster.service.loop.apply(
-                AgentSpoke(cluster.service.now(), agent.app, 0, StopRequest(run))
-            )
+            service = cluster.service
+            fence = service.steward.fence_of(agent.app)
+            service.loop.apply(AgentSpoke(service.now(), agent.app, fence, StopRequest(run)))
             await asyncio.sleep(5.0)
             assert not cluster.service.steward.runs
             cluster.kill()
