@@ -1,7 +1,7 @@
 """How many modules a submission, a bid and a heartbeat pass through in the live system.
 
-A service with its HTTP and gRPC servers, a node with the local engine and an agent host run in this
-process; every module of Themis that is entered between two named events counts once. `--names` lists
+A service with its HTTP and gRPC servers, a node with the local engine and an agent host run in
+this process; every module of Themis that is entered between two named events counts once. `--names` lists
 them. Prints one JSON line and exits 1 when a path is over its bar.
 """
 
@@ -108,7 +108,7 @@ def watch(paths: Paths) -> None:
         paths.end("submission")
         return await start_job(self, task)
 
-    Arbiter.handle, NodeCore.handle, LocalEngine.start = arbiter, node, start  # type: ignore[method-assign,assignment] # watched
+    Arbiter.handle, NodeCore.handle, LocalEngine.start = arbiter, node, start  # type: ignore[method-assign] # watched
 
 
 async def run(folder: Path, paths: Paths) -> None:
@@ -162,7 +162,7 @@ def main() -> int:
             asyncio.run(run(Path(folder), paths))
     finally:
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type] # None ends it
+        threading.setprofile(None)
     counts = {path: len(paths.done[path]) for path in BARS}
     within = all(counts[path] <= BARS[path] for path in BARS)
     print(json.dumps({"benchmark": "hops", **counts, "bars": BARS, "within_bars": within}))
