@@ -21,7 +21,7 @@ from functools import cache
 from itertools import accumulate, chain, islice
 from operator import attrgetter, methodcaller
 from types import NoneType, UnionType
-from typing import Any, NewType, TypeVar, Union, cast, get_args, get_origin
+from typing import Any, TypeVar, Union, cast, get_args, get_origin
 from typing import get_type_hints as hints_of
 
 from google.protobuf.message import DecodeError, Message
@@ -148,7 +148,8 @@ class _Field:
         self.has = methodcaller("HasField", field.name)
         self.presence: bool = descriptor.has_presence
         self.codec = _field_codec(hint, FieldContext(kind.__name__, field.name, descriptor))
-        self.plain = hint in {int, str, float, bool} or isinstance(hint, NewType)
+        base = getattr(hint, "__supertype__", hint)
+        self.plain = base if base in {int, str, float, bool} else None
         self.repeated = _is_list(hint)
         self.default = field.default
         self.required = field.default is MISSING
@@ -160,8 +161,15 @@ class _Field:
         there = [index for index, item in enumerate(inner) if item is not None]
         return self._some(self.codec.encode, inner, bounds, there, None)
 
+    def encode_one(self, value: object, bounds: Bounds) -> Any:
+        """The same for one value alone, which needs no columns."""
+        inner = self.get(value)
+        if inner is None or (type(inner) is self.plain and _is_easy(inner)):
+            return inner
+        return self._step(self.codec.encode, [inner], bounds)[0]
+
     def decode_one(self, message: Any, bounds: Bounds) -> Any:
-        """The same for one message alone, which needs no columns."""
+        """The same for one message alone."""
         if self.presence and not message.HasField(self.name):
             if self.required:
                 raise MisfitError(0, None, "", f"{self.name} is missing")
@@ -227,10 +235,12 @@ def _codec(kind: type) -> Codec:
     if missing:
         raise InvariantError(f"the message {kind.__name__} has no field {missing[0]}")
     parts = [_Field(kind, field, hints[field.name], known[field.name]) for field in fields(kind)]
-    gather = _gather([part.name for part in parts])
+    names = [part.name for part in parts]
 
     def encode(column: Column, bounds: Bounds) -> Column:
-        return gather([part.encode(column, bounds) for part in parts])
+        if len(column) == 1:
+            return [{part.name: part.encode_one(column[0], bounds) for part in parts}]
+        return _rows(names, [part.encode(column, bounds) for part in parts])
 
     def decode(column: Column, bounds: Bounds) -> Column:
         if len(column) == 1:
@@ -245,17 +255,21 @@ def _codec(kind: type) -> Codec:
     return Codec(_remembering(message, encode) if kind in _ALIKE else encode, decode)
 
 
-def _gather(names: Sequence[str]) -> Callable[[list[Column]], Column]:
-    """What makes messages of the columns of their fields, as mappings.
+def _rows(names: Sequence[str], columns: Sequence[Column]) -> list[Row]:
+    """Mappings of the columns of their fields, from which Protobuf makes messages in one go.
 
-    Protobuf makes messages of mappings, in one go with the one they are part of: what is made
-    here would be copied once for each level above it. A field that is None is left out.
+    Messages that are made here would be copied once for each level above. None is left out.
     """
-    given = ", ".join(f"a{number}" for number in range(len(names)))
-    entries = ", ".join(f"{name!r}: a{number}" for number, name in enumerate(names))
-    # As in recording/codec.py: a display of names that are known takes a third of the time.
-    make: Callable[..., Row] = eval(f"lambda {given}: {{{entries}}}")
-    return lambda columns: list(map(make, *columns))
+    rows: list[Row] = [{names[0]: value} for value in columns[0]]
+    for name, column in zip(names[1:], columns[1:], strict=True):
+        if None not in column:
+            for row, value in zip(rows, column, strict=True):
+                row[name] = value
+        elif column.count(None) < len(column):
+            for row, value in zip(rows, column, strict=True):
+                if value is not None:
+                    row[name] = value
+    return rows
 
 
 def _remembering(kind: type[Message], encode: Convert) -> Convert:
@@ -391,7 +405,6 @@ def _record_codec(hints: tuple[Any, ...], place: FieldContext) -> Codec:
         (name, attrgetter(name), scalar_codec(hint, place))
         for name, hint in zip(names, hints, strict=True)
     ]
-    gather = _gather(names)
 
     def encode(column: Column, bounds: Bounds) -> Column:
         columns = zip(*column, strict=True) if column else ([] for _ in parts)
@@ -399,7 +412,7 @@ def _record_codec(hints: tuple[Any, ...], place: FieldContext) -> Codec:
             _named(part.encode, list(inner), bounds, name)
             for (name, _, part), inner in zip(parts, columns, strict=True)
         ]
-        return gather(said)
+        return _rows(names, said)
 
     def decode(column: Column, bounds: Bounds) -> Column:
         values = [
