@@ -1,7 +1,7 @@
-"""The wire format: protobuf on one side, the values of `themis.core.steward` on the other.
+"""The wire format: protobuf on one side, the values of `themis.protocol` on the other.
 
-raw = to_bytes(Report("m0", boot=1, number=1, ...))
-report = from_bytes(Report, raw, Bounds(size=4 << 20))       # or RefusedError: what, given, allowed
+raw = to_bytes(NodeReport("m0", boot=1, number=1, ...))
+report = from_bytes(NodeReport, raw, Bounds(size=4 << 20))   # or RefusedError: field, value, limit
 
 The only package that sees both. `scripts/protos` makes the generated modules.
 """

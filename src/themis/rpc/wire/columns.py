@@ -1,9 +1,9 @@
-"""Columns of plain values, looked at as a whole: what fits, and which entry does not.
+"""Columns of plain values, each checked as a whole; an error names the entry that does not fit.
 
     scalar_codec(float, place).decode([1.0, 2.5], bounds)
 
 A column is all values of one field in a list of messages. The checks are the same in both
-directions; they are written for the usual case, where everything fits.
+directions, and quick where everything fits.
 """
 
 import math
@@ -16,7 +16,7 @@ from themis.errors import InvariantError
 from themis.protocol.agent_messages import MOST_BODY
 
 _SIGNED = frozenset({("RunReport", "code"), ("RunNews", "code")})
-"""Whole numbers that may be negative: of what died of a signal. All others count something."""
+"""Whole numbers that may be negative, after a death by a signal; all others count something."""
 _MOST_ID = 255
 _MOST_LONG = 128 << 10
 _LONG = {
@@ -27,24 +27,24 @@ _LONG = {
     ("TrialParams", "params"): _MOST_LONG,
     ("SubmittedApp", "body"): MOST_BODY,
 }
-"""Texts that may be as long as the kernel takes them, output of jobs, and what people wrote."""
+"""Longer texts: command lines as the kernel takes them, output of jobs, app files."""
 _MOST_WHOLE = 2**62
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much is taken."""
+    """Limits on a message."""
 
     size: int = 256 << 10
-    """Bytes of a message."""
+    """Bytes."""
     rows: int = 4096
-    """Entries of any list in it."""
+    """Entries of any list."""
     text: int = 16 << 10
-    """Characters of any text in it, but for names and command lines."""
+    """Characters of any text other than names and longer texts."""
 
 
 class MisfitError(Exception):
-    """An entry of a column that does not fit; the way to it is gathered on the way out."""
+    """An entry of a column that does not fit; callers add the steps that lead to it."""
 
     def __init__(self, index: int, given: object, allowed: str, reason: str = "") -> None:
         super().__init__(allowed)
@@ -75,19 +75,19 @@ def _shown(value: object) -> str:
 
 
 class FieldContext:
-    """The field that a codec is for."""
+    """The field of a message that a codec is for."""
 
     def __init__(self, message: str, name: str, descriptor: Any) -> None:
         self.key = (message, name)
         self.inner = descriptor.message_type
-        """The descriptor of the message in it, if it is one."""
+        """The descriptor of the message in the field, if it holds one."""
 
 
 def scalar_codec(hint: Any, place: FieldContext) -> Codec:
-    """Of a type without parts.
+    """The codec of a type without parts.
 
     Raises:
-        InvariantError: Values of this type do not travel.
+        InvariantError: Messages have no field for values of this type.
     """
     if isinstance(hint, NewType) and hint.__supertype__ is str:
         return _both(lambda column, _: _texts(column, _MOST_ID))
@@ -105,10 +105,10 @@ def scalar_codec(hint: Any, place: FieldContext) -> Codec:
     if hint is float:
         return _both(_numbers)
     if hint is bool:
-        return _both(_truths)
+        return _both(_booleans)
     if isinstance(hint, type) and issubclass(hint, Enum):
         return _word_codec(hint)
-    raise InvariantError(f"{'.'.join(place.key)}: values of type {hint} do not travel")
+    raise InvariantError(f"{'.'.join(place.key)}: values of type {hint} cannot be sent")
 
 
 def _both(check: Convert) -> Codec:
@@ -167,13 +167,13 @@ def _numbers(column: Column, _: Bounds) -> Column:
     return list(map(float, column))
 
 
-def _truths(column: Column, _: Bounds) -> Column:
+def _booleans(column: Column, _: Bounds) -> Column:
     _find(column, lambda item: type(item) is bool, "true or false")
     return column
 
 
 def _find(column: Column, fits: Callable[[Any], bool], allowed: str) -> None:
-    """Refuse the first entry that does not fit, if there is one."""
+    """Refuse the first entry that does not fit, if any."""
     for index, item in enumerate(column):
         if not fits(item):
             raise MisfitError(index, item, allowed)

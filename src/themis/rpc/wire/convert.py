@@ -3,14 +3,14 @@
     to_message(EndApp("finished"))                  # themis_pb2.EndApp(outcome="finished")
     from_message(EndApp, message)                   # the same again
 
-A dataclass is the message of its name; a union is a message with a oneof; a pair is a message with
-two fields; an enum is its text. A new field needs a line in the .proto and none here, and a test
-looks that none is forgotten. Nothing that comes in is believed: what does not fit is refused with
-its place, what was given and what is allowed.
+A dataclass is the message of its name, a union a message with a oneof, a pair a message with two
+fields, an enum its text. A new field needs a line in the .proto and none here; a test fails if one
+is forgotten. Incoming messages are not trusted: a value that does not fit is refused with its
+place, the value and what is allowed.
 
-Converted by columns: a list of a hundred rows is one list of a hundred counts, one of a hundred
-seconds, and so on, each looked at as a whole, which is several times as fast as going through the
-rows one by one. A thousand agents bid within the same second.
+Lists are converted by columns: a hundred rows are one list of a hundred counts, one of a hundred
+seconds, and so on, each checked as a whole, several times as fast as row by row. A thousand agents
+bid within the same second.
 """
 
 import math
@@ -45,66 +45,65 @@ ONEOF = "kind"
 """The name of the oneof in messages that stand for unions."""
 _Kind = TypeVar("_Kind")
 Row = dict[str, Any]
-"""What a message is made from: its fields by name."""
+"""The fields of a message by name; Protobuf makes a message from it."""
 
-
-_ALIKE = frozenset({Offer})
-"""Of which many in a row are the same: in a round hundreds of apps are shown the same GPUs."""
-_MOST_ALIKE = 64
+_SHARED = frozenset({Offer})
+"""Kinds whose messages are kept and used again: in a round hundreds of apps get equal offers."""
+_MOST_SHARED = 64
 _MOST = {BidRow: MAX_ROWS}
-"""Of which fewer are taken than of others: each of them takes time in every round."""
+"""Lower limits on lists of some kinds: each row of a bid takes time in every round."""
 _EASY_WHOLE, _EASY_TEXT = 2**53, 255
-"""A whole number and a length of text that every field for such things takes."""
-
+"""The largest whole number and the longest text that every field of its type takes."""
 
 DOWN = Bounds(size=4 << 20, rows=1 << 20)
-"""For what the service says: a large cluster has many GPUs."""
+"""For messages of the service: a large cluster has many GPUs."""
 
 
 def to_message(value: object) -> Message:
-    """The message that says the same.
+    """The message of a value.
 
     Raises:
-        RefusedError: It cannot be said: a number that is not finite, a text that is too long.
+        RefusedError: A field cannot be sent: a number that is not finite, a text that is too long.
     """
-    kind = type(value)
-    row = cast("Row", _at_top(kind, _codec_of(kind).encode, value, DOWN))
+    kind: Any = type(value)
+    row = cast("Row", _at_top(kind, _codec(kind).encode, value, DOWN))
     return message_class(kind)(**row)
 
 
 def from_message(kind: type[_Kind], message: Message, bounds: Bounds | None = None) -> _Kind:
-    """The value that a message says.
+    """The value of a message.
 
     Raises:
-        RefusedError: It makes no sense; names the field, what was given and what is allowed.
+        RefusedError: A field does not fit; names it, its value and what is allowed.
     """
-    return cast("_Kind", _at_top(kind, _codec_of(kind).decode, message, bounds or Bounds()))
+    known: Any = kind  # mypy takes a type of any class for unhashable
+    return cast("_Kind", _at_top(kind, _codec(known).decode, message, bounds or Bounds()))
 
 
 def to_bytes(value: object) -> bytes:
-    """The message as it travels.
+    """The bytes of a value's message.
 
     Raises:
-        RefusedError: It cannot be said.
+        RefusedError: A field cannot be sent.
     """
     return bytes(to_message(value).SerializeToString())
 
 
 def from_bytes(kind: type[_Kind], raw: bytes, bounds: Bounds | None = None) -> _Kind:
-    """The value in a message as it came.
+    """The value in the bytes of a message.
 
     Raises:
-        RefusedError: It is none, too long, or makes no sense.
+        RefusedError: They are no such message, too long, or a field does not fit.
     """
     bounds = bounds or Bounds()
     return from_message(kind, parse(kind, raw, bounds), bounds)
 
 
 def parse(kind: type, raw: bytes, bounds: Bounds) -> Message:
-    """The message as it came, of which nothing is believed yet: for a look before the work.
+    """The message in these bytes, its fields not checked yet: for a look before the work.
 
     Raises:
-        RefusedError: It is none, or too long.
+        RefusedError: They are no such message, or too long.
     """
     if len(raw) > bounds.size:
         reason = f"{len(raw)} bytes, allowed: at most {bounds.size}"
@@ -116,7 +115,7 @@ def parse(kind: type, raw: bytes, bounds: Bounds) -> Message:
 
 
 def message_class(kind: type) -> type[Message]:
-    """The message that stands for a dataclass: the one of the same name."""
+    """The message of a dataclass: the one of the same name."""
     found = getattr(themis_pb2, kind.__name__, None)
     if found is None:
         raise InvariantError(f"the .proto has no message {kind.__name__}")
@@ -132,11 +131,6 @@ def _at_top(kind: type, convert: Convert, value: object, bounds: Bounds) -> obje
 
 
 # Codecs, one for each type, made when it is first needed
-
-
-def _codec_of(kind: Any) -> Codec:
-    # Only so that it can be called with a type of anything, which mypy does not believe hashable.
-    return _codec(kind)
 
 
 class _Field:
@@ -203,7 +197,7 @@ class _Field:
     def _some(
         self, convert: Convert, column: Column, bounds: Bounds, there: list[int], default: object
     ) -> Column:
-        """Convert the entries that are there, and put the default in place of the others."""
+        """Convert the entries that are there; the others get the default."""
         out = [default] * len(column)
         try:
             some = self._step(convert, [column[index] for index in there], bounds)
@@ -216,7 +210,7 @@ class _Field:
 
 
 def _is_easy(value: Any) -> bool:
-    """Whether there is no field of its type that does not take it."""
+    """Whether every field of its type takes it."""
     kind = type(value)
     if kind is int:
         return bool(0 <= value <= _EASY_WHOLE)
@@ -227,7 +221,7 @@ def _is_easy(value: Any) -> bool:
 
 @cache
 def _codec(kind: type) -> Codec:
-    """Of a dataclass."""
+    """The codec of a dataclass."""
     message = message_class(kind)
     known = message.DESCRIPTOR.fields_by_name
     hints = hints_of(kind)
@@ -252,7 +246,7 @@ def _codec(kind: type) -> Codec:
         except ThemisError:
             return _make_one_by_one(kind, values)
 
-    return Codec(_remembering(message, encode) if kind in _ALIKE else encode, decode)
+    return Codec(_remembering(message, encode) if kind in _SHARED else encode, decode)
 
 
 def _rows(names: Sequence[str], columns: Sequence[Column]) -> list[Row]:
@@ -273,7 +267,7 @@ def _rows(names: Sequence[str], columns: Sequence[Column]) -> list[Row]:
 
 
 def _remembering(kind: type[Message], encode: Convert) -> Convert:
-    """Messages made once for values that are equal; who holds one copies it."""
+    """Make the message of equal values once; a message around it gets a copy."""
     known: dict[object, Message] = {}
 
     def run(column: Column, bounds: Bounds) -> Column:
@@ -286,7 +280,7 @@ def _remembering(kind: type[Message], encode: Convert) -> Convert:
                 except MisfitError as error:
                     error.index = index
                     raise
-                if len(known) >= _MOST_ALIKE:
+                if len(known) >= _MOST_SHARED:
                     known.clear()
                 known[value] = message
             out.append(message)
@@ -296,7 +290,7 @@ def _remembering(kind: type[Message], encode: Convert) -> Convert:
 
 
 def _make_one_by_one(kind: type, values: list[Column]) -> Column:
-    """Make values of which one says no, to find out which."""
+    """Make values one by one, to find the one that its class refuses."""
     made = []
     for index, row in enumerate(zip(*values, strict=True)):
         try:
@@ -325,7 +319,7 @@ def _field_codec(hint: Any, place: FieldContext) -> Codec:
 
 
 def _is_list(hint: Any) -> bool:
-    """Whether it is for any number of the same."""
+    """Whether it is a list of any length."""
     origin, arguments = get_origin(hint), get_args(hint)
     return origin is Sequence or (origin is tuple and arguments[1:] == (Ellipsis,))
 
@@ -336,7 +330,7 @@ def _union_codec(kinds: list[type], place: FieldContext) -> Codec:
     by_kind = {kind: (names[kind.__name__], _codec(kind)) for kind in kinds}
     by_name = dict(by_kind.values())
 
-    # Seldom more than a few, and of different kinds: one by one.
+    # Mostly a few, of different kinds: one by one.
     def encode(column: Column, bounds: Bounds) -> Column:
         out = []
         for index, value in enumerate(column):
@@ -367,7 +361,7 @@ def _alone(convert: Convert, value: Any, bounds: Bounds, index: int, name: str) 
 
 
 def _list_codec(inner: Codec, length: int | None = None, most: int | None = None) -> Codec:
-    """Lists of different lengths: joined to one column, and cut apart again."""
+    """Lists of different lengths, joined to one column and cut apart again."""
 
     def through(convert: Convert, make: Callable[[Any], Any]) -> Convert:
         def run(column: Column, bounds: Bounds) -> Column:
