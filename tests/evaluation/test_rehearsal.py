@@ -15,7 +15,7 @@ from themis.core.arbiter import events as ev
 from themis.core.model import Phase, Slowdown, Topology
 from themis.core.policies import policy
 from themis.evaluation.rehearsal.rehearsal import Rehearsed, rehearse
-from themis.recording.agent_log import AgentBook, AgentEntry, check_talk, replay_agents
+from themis.recording.agent_log import AgentEntry, AgentLog, contradiction, replay_agents
 from themis.recording.codec import loads
 from themis.recording.replay import Difference, Stepper
 from themis.service.persistence.log_entries import commands_in, events_in
@@ -76,12 +76,12 @@ class Log:
 
 
 @pytest.fixture(scope="module")
-def simulated() -> tuple[SimulationOutcome, Log, AgentBook]:
-    setup, log, book = prepared(), Log(), AgentBook()
+def simulated() -> tuple[SimulationOutcome, Log, AgentLog]:
+    setup, log, book = prepared(), Log(), AgentLog()
     outcome = Simulation(
         setup.topology, setup.workload, setup.policy, setup.settings,
         seed=setup.config.seed, costs=setup.costs, learning=setup.learning,
-        observers=[log], make_agent=book.open,
+        observers=[log], make_agent=book.make_agent,
     ).run()  # fmt: skip
     return outcome, log, book
 
@@ -89,7 +89,7 @@ def simulated() -> tuple[SimulationOutcome, Log, AgentBook]:
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Rehearsed:
     folder = tmp_path_factory.mktemp("rehearsal")
-    return rehearse(prepared(), folder, patience=1e5, wire=True, book=AgentBook())
+    return rehearse(prepared(), folder, patience=1e5, wire=True, book=AgentLog())
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def log_of(entries: Sequence[Logged]) -> Log:
 
 
 def test_live_system_and_simulator_take_the_same_decisions(
-    simulated: tuple[SimulationOutcome, Log, AgentBook], played: Rehearsed, entries: list[Logged]
+    simulated: tuple[SimulationOutcome, Log, AgentLog], played: Rehearsed, entries: list[Logged]
 ) -> None:
     outcome, theirs, _ = simulated
     ours = log_of(entries)
@@ -139,15 +139,15 @@ def test_the_logs_of_a_live_run_lead_the_cores_to_the_same_decisions(
     assert told.bids == sum(isinstance(event, ev.BidReceived) for event in log.events)
     assert told.starts > 15
     assert told.stops > 5
-    assert not check_talk(played.agents, log.events, log.commands)
+    assert not contradiction(played.agents, log.events, log.commands)
 
 
 def test_the_logs_of_a_simulated_run_do_so_too(
-    simulated: tuple[SimulationOutcome, Log, AgentBook],
+    simulated: tuple[SimulationOutcome, Log, AgentLog],
 ) -> None:
     _, log, book = simulated
     assert replay_agents(book.entries).first_difference is None
-    assert not check_talk(book.entries, log.events, log.commands)
+    assert not contradiction(book.entries, log.events, log.commands)
 
 
 def arbiter_replay(entries: Sequence[Logged]) -> Difference | None:
@@ -214,7 +214,7 @@ def test_a_bid_that_the_arbiter_heard_in_another_order_contradicts_the_agents(
         if isinstance(event, ev.BidReceived) and event.app == "b"
     ]
     mixed: list[ev.Event] = swapped(log.events, of_b[0], of_b[1])  # type: ignore[assignment]
-    assert check_talk(played.agents, mixed, log.commands).startswith("b: bids, number 1")
+    assert contradiction(played.agents, mixed, log.commands).startswith("b: bids, number 1")
 
 
 def test_a_rehearsal_leaves_nothing_behind_but_its_folder(played: Rehearsed) -> None:

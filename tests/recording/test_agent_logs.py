@@ -7,7 +7,7 @@ from themis.core.agent import events as ev
 from themis.core.agent.profiler import Profiler
 from themis.core.model import AppId, GpuId, JobId, Lease, LeaseSource, Machine, Offer, Topology
 from themis.core.tuners import tuner_for
-from themis.recording.agent_log import AgentBook, replay_agents
+from themis.recording.agent_log import AgentLog, replay_agents
 
 A, J0, GPU = AppId("a"), JobId("j0"), GpuId(0)
 CLUSTER = Topology((Machine("m0", "r0", (2,)),))
@@ -15,9 +15,9 @@ CLUSTER = Topology((Machine("m0", "r0", (2,)),))
 
 def test_an_agent_that_did_not_know_how_long_iterations_take_is_replayed_as_one() -> None:
     spec = replace(simple_app(A, gpus=2, iterations=10**6, seconds=1e-5), estimated=True)
-    book = AgentBook()
+    book = AgentLog()
     profiler = Profiler(spec.jobs, estimated=True)
-    agent = book.open(spec, tuner_for(spec), profiler=profiler)
+    agent = book.make_agent(spec, tuner_for(spec), profiler=profiler)
     lease = Lease(GPU, A, 1, 0.0, 600.0, LeaseSource.AUCTION)
     agent.handle(ev.LeasesChanged(0.0, CLUSTER, granted=(lease,)))
     for first in (20.0, 40.0, 60.0):  # Further from the guess than anybody who knows is believed.

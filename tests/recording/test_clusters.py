@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from themis.core.model import Machine, Topology
-from themis.core.model.presets import PRESETS, preset
+from themis.core.model.presets import preset
 from themis.errors import ConfigError
-from themis.recording.cluster_files import cluster, parse_cluster, read_cluster, write_cluster
+from themis.recording.cluster_files import cluster, parse_cluster, read_cluster
 
 LAB = """\
 name: lab
@@ -54,31 +54,6 @@ def test_a_grid_is_slots_times_gpus() -> None:
 @pytest.mark.parametrize("written", ["16G", "16GB", "16 GiB", "16.0G", 16, 16.0])
 def test_memory_is_in_gigabytes_however_written(written: object) -> None:
     assert parse_cluster(one(gpu_memory=written)).machines[0].gpu_memory == 16.0
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_what_is_written_reads_back_equal(name: str, tmp_path: Path) -> None:
-    file = tmp_path / "c.yaml"
-    write_cluster(preset(name), file)
-    assert read_cluster(file) == preset(name)
-
-
-TRICKY = ["null", "on", "no", "y", "true", "007", "1", "1e3", "0x10", "0b1", "2020-01-01", "1-"]
-
-
-@pytest.mark.parametrize("name", TRICKY)
-def test_names_that_yaml_takes_for_something_else_survive(name: str, tmp_path: Path) -> None:
-    topology = Topology((Machine(name, name, (1, 3), name, 0.5),), name)
-    write_cluster(topology, tmp_path / "c.yaml")
-    assert read_cluster(tmp_path / "c.yaml") == topology
-
-
-def test_a_machine_that_joined_later_is_written_with_its_rack(tmp_path: Path) -> None:
-    joined = preset("demo16").joined_by(Machine("late", "r0", (1,)))
-    write_cluster(joined, tmp_path / "c.yaml")
-    assert read_cluster(tmp_path / "c.yaml") == Topology.in_locality_order(
-        joined.machines, joined.name
-    )
 
 
 def test_a_cluster_is_a_preset_or_a_file(lab: Path) -> None:

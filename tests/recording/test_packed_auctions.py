@@ -7,7 +7,7 @@ import pytest
 
 from themis.core.model import AppId
 from themis.recording.codec import decode, dumps, loads
-from themis.recording.packed_auctions import Packed, pack, unpack
+from themis.recording.packed_auctions import PackedProblem, pack, unpack
 from themis.testing.solvers import random_problem
 
 
@@ -16,7 +16,7 @@ def test_a_packed_auction_is_the_same_again(seed: int) -> None:
     problem = random_problem(seed)
     packed = pack(problem)
     assert unpack(packed) == problem
-    assert unpack(decode(Packed, loads(dumps(packed)))) == problem
+    assert unpack(decode(PackedProblem, loads(dumps(packed)))) == problem
     assert unpack(pickle.loads(pickle.dumps(packed))) == problem
 
 

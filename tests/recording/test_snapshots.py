@@ -17,8 +17,8 @@ from themis.core.policies import policy
 from themis.errors import ConfigError, MissingFileError, RefusedError
 from themis.recording.atomic_files import write_whole
 from themis.recording.cluster_snapshots import (
-    AppPicture,
-    JobPicture,
+    AppSnapshot,
+    JobSnapshot,
     PendingEvent,
     ProcessSnapshot,
     ProcessStage,
@@ -38,7 +38,7 @@ def snapshot() -> Snapshot:
     spec = AppSpec(SWEEP, OwnerId("ann"), (JobSpec(JOB, 1.0, 1),), (Phase(1, 100),))
     arbiter.handle(AppArrived(5.0, spec))
     process = ProcessSnapshot((), 100.0, ProcessStage.RUNNING, 5.0)
-    picture = AppPicture(SWEEP, targets=((JOB, 100.0),), jobs=(JobPicture(JOB, process=process),))
+    picture = AppSnapshot(SWEEP, targets=((JOB, 100.0),), jobs=(JobSnapshot(JOB, process=process),))
     agenda = (PendingEvent(600.0), PendingEvent(605.0, SWEEP, JOB))
     return Snapshot(5.0, "fifo", 1, parts(arbiter), (picture,), {}, agenda, 1.7e9)
 
@@ -67,11 +67,11 @@ def test_a_file_that_others_could_read_is_closed_to_them(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        pytest.param({"kind": "backup"}, "this is none", id="something else"),
+        pytest.param({"kind": "backup"}, "this is no snapshot", id="something else"),
         pytest.param({"version": 2}, "got 2, allowed: 1 to 1", id="a later version"),
         pytest.param({"version": True}, "got true|got True", id="a version that is no number"),
         pytest.param({"at": "now"}, "not a finite number", id="a time that is none"),
-        pytest.param({"apps": []}, "no picture", id="an app without a picture"),
+        pytest.param({"apps": []}, "says nothing of its jobs", id="an app without jobs"),
         pytest.param({"extra": 1}, "no field", id="a key that nobody knows"),
         pytest.param({"state": {"moon/1": {}}}, "no part of this name", id="an unknown part"),
     ],
@@ -81,14 +81,14 @@ def test_what_is_no_snapshot_is_refused(change: dict[str, Any], reason: str) -> 
         snapshot_from(plain() | change)
 
 
-def test_pictures_must_be_of_known_apps_and_jobs() -> None:
+def test_a_snapshot_with_unknown_apps_or_jobs_is_refused() -> None:
     data = plain()
     data["apps"][0]["jobs"][0]["job"] = "99"
     with pytest.raises(RefusedError, match="no job"):
         snapshot_from(data)
     data = plain()
     data["apps"][0]["app"] = "other"
-    with pytest.raises(RefusedError, match="one picture"):
+    with pytest.raises(RefusedError, match="each of its apps once"):
         snapshot_from(data)
 
 

@@ -27,7 +27,7 @@ from themis.core.agent import events as agent_ev
 from themis.core.arbiter import events as ev
 from themis.core.arbiter.commands import Assign, Command
 from themis.core.model import AppId
-from themis.recording.agent_log import AgentBook, AgentEntry, check_talk, replay_agents
+from themis.recording.agent_log import AgentEntry, AgentLog, contradiction, replay_agents
 from themis.recording.codec import loads
 from themis.rpc.client import Connection, Credentials, HostClient
 from themis.service.persistence.log_entries import commands_in, events_in
@@ -67,7 +67,7 @@ class Logs:
         commands = [command for entry in entries for command in entry.commands]
         assert any(isinstance(item, Assign) and item.granted for item in commands)
         assert any(isinstance(event, ev.JobStopped) for event in events)
-        assert not (said := check_talk(self.agents, events, commands)), said
+        assert not (said := contradiction(self.agents, events, commands)), said
         self._check_arbiter(entries)
         self._check_agents()
 
@@ -116,7 +116,7 @@ async def spoken_for(
         apps: All but the first are submitted when `begun` says so.
         begun: Asked again and again.
     """
-    book = AgentBook()
+    book = AgentLog()
     async with asyncio.TaskGroup() as group:
         group.create_task(_speak(stage, apps[0], book))
         while not begun():
@@ -126,7 +126,7 @@ async def spoken_for(
     return Logs(stage.state / "themis.db", tuple(book.entries))
 
 
-async def _speak(stage: Stage, app: Mapping[str, Any], book: AgentBook) -> None:
+async def _speak(stage: Stage, app: Mapping[str, Any], book: AgentLog) -> None:
     token = await stage.tenant()
     client = Client(f"http://{stage.http}", token.read_text(encoding="utf-8").strip())
     # Or the service would have agents of its own for them.
@@ -136,7 +136,7 @@ async def _speak(stage: Stage, app: Mapping[str, Any], book: AgentBook) -> None:
         service = HostClient(connection)
         sheet = await service.sheet(AppId(answer["app"]))
         rng = random.Random(str(answer["app"]))
-        outcome = await AgentRunner.of_sheet(service, sheet, rng, make_agent=book.open).run()
+        outcome = await AgentRunner.of_sheet(service, sheet, rng, make_agent=book.make_agent).run()
         assert outcome == "finished", outcome
     finally:
         await connection.close()

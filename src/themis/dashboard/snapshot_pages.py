@@ -37,7 +37,7 @@ from themis.dashboard.timeline_columns import TimelineBuilder, held_segment
 from themis.errors import ConfigError, MissingError, ThemisError
 from themis.recording.cluster_snapshots import (
     KIND,
-    AppPicture,
+    AppSnapshot,
     ProcessStage,
     Snapshot,
     read_snapshot,
@@ -168,7 +168,7 @@ def _still(snapshot: Snapshot, arbiter: Arbiter, title: str) -> SnapshotPages:
     )  # fmt: skip
 
 
-def _jobs(state: AppState, picture: AppPicture) -> tuple[JobRow, ...]:
+def _jobs(state: AppState, picture: AppSnapshot) -> tuple[JobRow, ...]:
     known = {job.job: job for job in picture.jobs}
     reached = {job for job, _ in picture.reached}
     rows = []

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from themis.core.arbiter.state_parts import AppPart, WorkPart
 from themis.core.model import AppId, AppSpec, JobId, Phase
 from themis.core.tuners import CURVES, CurveRule
-from themis.recording.cluster_snapshots import AppPicture, Snapshot
+from themis.recording.cluster_snapshots import AppSnapshot, Snapshot
 from themis.recording.forecast_questions import ForecastCase
 from themis.sim.modelled_jobs import chance
 from themis.sim.workloads import SimApp
@@ -65,7 +65,7 @@ def _qualities(spec: AppSpec, seed: int) -> tuple[float, ...]:
     return tuple(chance(seed, "quality", spec.id, job.id, 0) for job in spec.jobs)
 
 
-def _truth(part: AppPart, picture: AppPicture, seed: int) -> SimApp:
+def _truth(part: AppPart, picture: AppSnapshot, seed: int) -> SimApp:
     """An app as its agent will go on with it; the arbiter has it already."""
     spec = part.spec
     if part.times is not None:
@@ -79,7 +79,7 @@ def _truth(part: AppPart, picture: AppPicture, seed: int) -> SimApp:
     return SimApp(spec, part.submitted, "", _qualities(spec, seed), declared=declared)
 
 
-def _drawn(picture: AppPicture, work: WorkPart, seed: int) -> AppPicture:
+def _drawn(picture: AppSnapshot, work: WorkPart, seed: int) -> AppSnapshot:
     app = picture.app
     # Metrics of trials that are done are of another scale than what is drawn for the others.
     reached = tuple(

@@ -1,12 +1,12 @@
-"""What agents were told and what they wanted, from simulator and service alike, and its replay.
+"""The log of agents: their events and commands, in simulator and service alike, and its replay.
 
-    book = AgentBook()
-    Simulation(..., make_agent=book.open)       # or a rehearsal of the service
-    replay_agents(book.entries).first_difference
+    log = AgentLog()
+    Simulation(..., make_agent=log.make_agent)       # or a rehearsal of the service
+    replay_agents(log.entries).first_difference
 
-The log of an arbiter has the bids that came and the jobs that started. This one has why: fed to a
-fresh agent, what one was told leads to the same bids, starts and stops. `check_talk` holds the two
-against each other.
+The log of an arbiter has the bids that came and the jobs that started. This one says why: a fresh
+agent that gets the same events makes the same bids, starts and stops. `contradiction` compares the
+two logs.
 """
 
 from collections import Counter, defaultdict
@@ -29,7 +29,7 @@ from themis.recording.codec import dumps
 
 @dataclass(frozen=True, slots=True)
 class AgentTerms:
-    """What a fresh agent is made from."""
+    """Everything that a fresh agent is made from."""
 
     spec: AppSpec
     tuner: str = ""
@@ -38,7 +38,7 @@ class AgentTerms:
     learns: bool = False
 
     def make(self) -> Agent:
-        """An agent that knows nothing yet."""
+        """An agent before its first event."""
         return Agent(
             self.spec,
             tuner_for(self.spec, self.tuner),
@@ -52,7 +52,7 @@ class AgentTerms:
 
 @dataclass(frozen=True, slots=True)
 class AgentEntry:
-    """One event and what came of it."""
+    """One event and the commands it led to."""
 
     number: int
     terms: AgentTerms
@@ -61,32 +61,32 @@ class AgentEntry:
 
     @property
     def app(self) -> AppId:
-        """Whose agent it was."""
+        """The app of the agent."""
         return self.terms.spec.id
 
 
-class _Noted(Agent):
-    """An agent that writes down what it is told and wants."""
+class _LoggedAgent(Agent):
+    """An agent that logs its events and commands."""
 
-    def __init__(self, book: "AgentBook", terms: AgentTerms, tuner: Tuner, **options: Any) -> None:
+    def __init__(self, log: "AgentLog", terms: AgentTerms, tuner: Tuner, **options: Any) -> None:
         super().__init__(terms.spec, tuner, **options)
-        self._book = book
+        self._log = log
         self._terms = terms
 
     def handle(self, event: ev.AgentEvent) -> list[cmd.AgentCommand]:
-        """As any agent, and note it."""
+        """As any agent, and log it."""
         commands = super().handle(event)
-        self._book.note(self._terms, event, commands)
+        self._log.add(self._terms, event, commands)
         return commands
 
 
 @dataclass
-class AgentBook:
-    """The log of all agents of a run, in the order in which they were told."""
+class AgentLog:
+    """The log of all agents of a run, in the order of their events."""
 
     entries: list[AgentEntry] = field(default_factory=list)
 
-    def open(
+    def make_agent(
         self,
         spec: AppSpec,
         tuner: Tuner,
@@ -96,39 +96,39 @@ class AgentBook:
         in_bids: Callable[[BidContext], BidContext] | None = None,
         profiler: Profiler | None = None,
     ) -> Agent:
-        """An agent whose words are noted; it is honest and tunes as its phases tell.
+        """An honest agent that is logged; its phases say how it tunes.
 
         Raises:
-            ConfigError: It has to lie, which nobody could repeat.
+            ConfigError: It is to lie: a replay could not repeat that.
         """
         if in_bids is not None:
             raise ConfigError("agents", spec.id, "honest ones, if they are to be replayed")
         terms = AgentTerms(spec, "", sticky, restart_in_bids, profiler is not None)
-        return _Noted(
+        return _LoggedAgent(
             self, terms, tuner, sticky=sticky, restart_in_bids=restart_in_bids, profiler=profiler
         )
 
-    def note(
+    def add(
         self, terms: AgentTerms, event: ev.AgentEvent, commands: Sequence[cmd.AgentCommand]
     ) -> None:
-        """One call of an agent."""
+        """Log one call of an agent."""
         number = len(self.entries) + 1
         self.entries.append(AgentEntry(number, terms, event, tuple(commands)))
 
 
 @dataclass(frozen=True, slots=True)
 class AgentDifference:
-    """Where something first went another way."""
+    """The first entry at which an agent answered otherwise."""
 
     number: int
-    """Of the entry."""
+    """The entry's."""
     app: AppId
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class AgentReplay:
-    """How a replay went. It stops at the first difference."""
+    """The result of a replay, which stops at the first difference."""
 
     entries: int
     bids: int
@@ -138,7 +138,7 @@ class AgentReplay:
 
 
 def replay_agents(entries: Iterable[AgentEntry]) -> AgentReplay:
-    """Tell fresh agents the same, and compare what they want."""
+    """Give fresh agents the same events, and compare their commands."""
     agents: dict[AppId, Agent] = {}
     seen: Counter[type] = Counter()
     count = 0
@@ -154,7 +154,7 @@ def replay_agents(entries: Iterable[AgentEntry]) -> AgentReplay:
             agent = agents[entry.app] = entry.terms.make()
         try:
             got = tuple(agent.handle(entry.event))
-        except Exception as error:  # whatever it is, the replay has found it
+        except Exception as error:  # any failure is a difference
             text = f"the agent fails at {type(entry.event).__name__}: {error}"
             return result(AgentDifference(entry.number, entry.app, text))
         if got != entry.commands:
@@ -167,11 +167,11 @@ def replay_agents(entries: Iterable[AgentEntry]) -> AgentReplay:
 def _differing(old: Sequence[cmd.AgentCommand], new: Sequence[cmd.AgentCommand]) -> str:
     for place, (left, right) in enumerate(zip(old, new, strict=False), start=1):
         if left != right:
-            return f"command {place} was {_told(left)}, is {_told(right)}"
+            return f"command {place} was {_shown(left)}, is {_shown(right)}"
     return f"there were {len(old)} commands, now {len(new)}"
 
 
-def _told(value: object) -> str:
+def _shown(value: object) -> str:
     return f"{type(value).__name__} {dumps(value)[:200]}"
 
 
@@ -183,8 +183,8 @@ _Change = tuple[tuple[Lease, ...], tuple[Lease, ...]]
 
 
 @dataclass
-class _Threads:
-    """What went on between the arbiter and one app, as one side has it."""
+class _Exchange:
+    """The messages between the arbiter and one app, as one of them logged them."""
 
     asked: list[object] = field(default_factory=list)
     bids: list[object] = field(default_factory=list)
@@ -192,22 +192,22 @@ class _Threads:
     starts: dict[JobId, list[tuple[GpuId, ...]]] = field(default_factory=lambda: defaultdict(list))
 
 
-def check_talk(
+def contradiction(
     entries: Iterable[AgentEntry],
     events: Iterable[arbiter_ev.Event],
     commands: Iterable[arbiter_cmd.Command],
 ) -> str:
-    """What the logs of agents and arbiter contradict each other in; empty if in nothing.
+    """The first contradiction between the logs of agents and arbiter, or an empty text.
 
-    Every offer and every grant that the arbiter told was heard, in its order, and no change of
-    leases that it did not tell; every bid that came was made; every process that started was
-    wanted, each job's in their order. What becomes of the leases of an app that is over, or of GPUs
-    that it gave back, its agent need not hear.
+    The agent got every offer and every grant that the arbiter sent, in their order, and no other
+    change of leases; it made every bid that the arbiter got, and asked for every process that
+    started, each job's in their order. It need not hear of the leases of an app that ended, or of
+    GPUs that it gave back.
     """
     theirs = _of_agents(entries)
     ours = _of_arbiter(events, commands)
     for app in sorted({*theirs, *ours}):
-        mine, its = ours.get(app, _Threads()), theirs.get(app, _Threads())
+        mine, its = ours.get(app, _Exchange()), theirs.get(app, _Exchange())
         text = (
             _unequal("offers", mine.asked, its.asked)
             or _unequal("bids", mine.bids, its.bids)
@@ -242,8 +242,8 @@ def _within(some: Iterable[object], every: Iterable[object]) -> bool:
     return all(any(item == other for other in rest) for item in some)
 
 
-def _of_agents(entries: Iterable[AgentEntry]) -> Mapping[AppId, _Threads]:
-    found: dict[AppId, _Threads] = defaultdict(_Threads)
+def _of_agents(entries: Iterable[AgentEntry]) -> Mapping[AppId, _Exchange]:
+    found: dict[AppId, _Exchange] = defaultdict(_Exchange)
     for entry in entries:
         threads = found[entry.app]
         match entry.event:
@@ -263,8 +263,8 @@ def _of_agents(entries: Iterable[AgentEntry]) -> Mapping[AppId, _Threads]:
 
 def _of_arbiter(
     events: Iterable[arbiter_ev.Event], commands: Iterable[arbiter_cmd.Command]
-) -> Mapping[AppId, _Threads]:
-    found: dict[AppId, _Threads] = defaultdict(_Threads)
+) -> Mapping[AppId, _Exchange]:
+    found: dict[AppId, _Exchange] = defaultdict(_Exchange)
     for command in commands:
         match command:
             case arbiter_cmd.Ask(app=app, offer=offer):

@@ -1,4 +1,4 @@
-"""Files that people name: written as a whole or not at all.
+"""Writing files that people name: whole or not at all.
 
 write_whole(Path("table.csv"), data, "csv")
 """
@@ -15,10 +15,10 @@ def write_whole(path: Path, data: bytes, key: str = "out", *, secret: bool = Fal
     """Write a file that has its name only when all of it is there.
 
     Args:
-        path: Where. What is no file, such as a pipe, is written as it is.
-        data: All of it.
-        key: Who named the path.
-        secret: Whether nobody but its owner may read it.
+        path: The file. A pipe or a device is written to directly.
+        data: Its whole content.
+        key: The option or key that named the path.
+        secret: Whether only its owner may read it.
 
     Raises:
         ConfigError: It cannot be written; blames the key.
@@ -40,20 +40,20 @@ def write_whole(path: Path, data: bytes, key: str = "out", *, secret: bool = Fal
 
 @contextmanager
 def writable(path: Path, key: str = "out") -> Iterator[None]:
-    """Say of an error while writing which path it was, and which key named it."""
+    """Turn an error of writing into one that names the path and the key it came from."""
     try:
         yield
     except OSError as error:
-        # Not all of the error: it names a draft that nobody asked for.
+        # The error itself names the draft, which would puzzle the reader.
         allowed = f"a place that can be written ({error.strerror})"
         raise ConfigError(key, str(path), allowed) from error
 
 
 def check_writable(path: Path, key: str) -> None:
-    """Look whether a file could be written, before much work is done for it.
+    """Check that a file can be written, before much work is done for it.
 
     Raises:
-        ConfigError: It could not; blames the key.
+        ConfigError: It cannot; blames the key.
     """
     folder = path.absolute().parent
     if path.is_dir():
@@ -65,15 +65,15 @@ def check_writable(path: Path, key: str) -> None:
 
 
 def check_folder(folder: Path, key: str, named: Path | None = None) -> None:
-    """Look whether files could be written into a folder that is there or will be made.
+    """Check that files can be written into a folder that exists or will be made.
 
     Args:
-        folder: Where; folders above it may be missing too.
-        key: Who named it.
-        named: What was named, unless it is the folder itself.
+        folder: The folder; those above it may be missing too.
+        key: The option or key that named it.
+        named: The path as it was named, if not the folder.
 
     Raises:
-        ConfigError: They could not; blames the key.
+        ConfigError: They cannot; blames the key.
     """
     got = str(named or folder)
     nearest = folder.absolute()

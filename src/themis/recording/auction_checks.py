@@ -1,7 +1,6 @@
-"""What a problem from a file must keep to before a solver sees it.
+"""Limits on an auction problem from a file, checked before a solver gets it.
 
-The auctions of a run keep to it because bids are checked where they enter; a file may have been
-written by anybody.
+In a run, bids are checked where they enter; a file is not trusted.
 """
 
 from collections.abc import Collection
@@ -15,13 +14,13 @@ from themis.recording.yaml_documents import FilePosition
 
 MAX_BIDDERS, MAX_ROWS = 100_000, 4096
 MIN_NUMBER, MAX_NUMBER = 1e-15, 1e15
-"""Of weights and rho: beyond, the differences that payments are made of drown in rounding."""
+"""Bounds of weights and rho: beyond them, rounding swallows the differences that payments are."""
 
 
 def check_numbers(problem: object, place: FilePosition) -> None:
-    """Check weights and rho in plain data, where the one that is wrong can still be named.
+    """Check weights and rho in plain data, where a wrong one can still be named.
 
-    Data of another shape is left for the codec to refuse.
+    The codec refuses data of another shape.
 
     Raises:
         ConfigError: One of them is out of range.

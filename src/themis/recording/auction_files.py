@@ -1,11 +1,11 @@
-"""One auction as a file: what was to be solved, where it comes from, what the solver said.
+"""One auction as a file: the problem, its origin and the solver's answer.
 
     auction = read_auction("auction-000017.json")
     solution = solver("highs").solve(auction.problem, auction.budget)
     Path("copy.json").write_text(auction_text(auction))     # the same bytes again
 
-Reading trusts nothing: what a file gets past here, a solver can be given. The format is described
-in docs/reference/auction-files.md.
+Reading trusts nothing: any file that passes can be given to a solver. The format is described in
+docs/reference/auction-files.md.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ MAX_BYTES = 128 * 2**20
 MAX_BUDGET = 10**12
 
 PATTERN = "auction-*.json"
-"""Names of files that a run leaves in a folder."""
+"""Names of the files that a run writes into a folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +43,23 @@ class AuctionOrigin:
     """Of the policy; the payment rule is one of them."""
     settings: Settings | None = None
     run: Mapping[str, object] = field(default_factory=dict)
-    """What was asked to be simulated; empty if the auction comes from a log."""
+    """The parameters of the simulation; empty if the auction comes from a log."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuctionFile:
-    """Everything that a file holds. Only the problem must be there."""
+    """The content of a file. Only the problem is required."""
 
     problem: Problem
     not_offered: tuple[int, ...] = ()
-    """Machines that rows or constraints name and none of whose GPUs are offered."""
+    """Machines without an offered GPU that rows or constraints name."""
     budget: int | None = None
-    """The work that the solver was allowed."""
+    """The most work that the solver might do."""
     origin: AuctionOrigin | None = None
     answer: Solution | None = None
-    """What the solver said then."""
+    """The solver's answer at that time."""
     failure: str = ""
-    """Why it said nothing."""
+    """Why there is no answer."""
     version: str = __version__
 
 

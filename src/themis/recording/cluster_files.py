@@ -30,7 +30,7 @@ MAX_GPUS = 100_000
 MAX_GPU_MEMORY = 10_000.0
 MAX_SLOTS = 4096
 MAX_MISTAKES = 20
-"""So many are told of one file."""
+"""The most that are reported of one file."""
 
 _TOP = ("name", "racks")
 _RACK = ("name", "machines")
@@ -78,34 +78,8 @@ def parse_cluster(data: object, where: str = "") -> Topology:
     return _topology(data, FilePosition(where), [])
 
 
-def write_cluster(topology: Topology, path: Path | str) -> None:
-    """Write the YAML form, racks together.
-
-    Reading it gives an equal topology, unless a machine joined later: its GPUs then come back
-    with their rack's, in locality order.
-    """
-    import yaml  # noqa: PLC0415 -- late, so that commands that read no YAML start quickly
-
-    racks = [
-        {"name": rack, "machines": [_plain(m) for m in topology.machines if m.rack == rack]}
-        for rack in topology.racks
-    ]
-    data = {"name": topology.name, "racks": racks}
-    text = yaml.safe_dump(data, sort_keys=False, default_flow_style=None)
-    Path(path).write_text(text, encoding="utf-8")
-
-
-def _plain(machine: Machine) -> dict[str, object]:
-    return {
-        "name": machine.name,
-        "slots": list(machine.slots),
-        "gpu_model": machine.gpu_model,
-        "gpu_memory": machine.gpu_memory,
-    }
-
-
 def _topology(data: object, place: FilePosition, mistakes: list[ConfigError]) -> Topology:
-    """The cluster in a document; goes on after a mistake, to find them all."""
+    """The cluster in a document; reads on after a mistake, to find all of them."""
     top = place.mapped(data, _TOP, required=["racks"])
     racks = place.at("racks").listed(top["racks"])
     seen = _ParsedCluster()
@@ -132,7 +106,7 @@ def _kept(mistakes: list[ConfigError]) -> Iterator[None]:
 
 @dataclass(slots=True)
 class _ParsedCluster:
-    """What a cluster has so far."""
+    """The part of a cluster that has been read."""
 
     racks: set[str] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
@@ -165,7 +139,7 @@ def _add_rack(
 
 
 def _machines(entry: object, rack: str, place: FilePosition) -> Iterator[Machine]:
-    """One entry's machines, one by one, so that a huge count stops at the limit."""
+    """The machines of one entry, one by one, so that a huge count stops at the limit."""
     given = place.mapped(entry, _MACHINE, required=["slots"])
     slots = _slots(given["slots"], place.at("slots"))
     model = _name(given.get("gpu_model", "p100"), place.at("gpu_model"))

@@ -1,16 +1,16 @@
-"""A cluster in the middle of its work, written down: what a forecast begins with.
+"""Snapshots: the state of a cluster at one time, with which a forecast begins.
 
     write_snapshot(snapshot, Path("monday.json"))
     read_snapshot(Path("monday.json"))          # an equal one
     snapshot_from(loads(dumps_snapshot(snapshot)))
 
-It has the arbiter's whole state as parts, and of each app what its agent and the nodes know: how
-far its jobs are, which processes run where. No command, environment or file of anybody is in it.
-The names of apps and owners are: it is for operators.
+A snapshot holds all parts of the arbiter's state, and for each app what its agent and the nodes
+know: the progress of its jobs, and where their processes run. It has no command, environment or
+file of an app. It has the names of apps and owners, and so it is for operators.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -29,14 +29,14 @@ MOST_BYTES = 512 << 20
 
 
 class ProcessStage(StrEnum):
-    """What a process is doing."""
+    """The stage of a process."""
 
     WAITING = "waiting"
-    """Asked for; its slots are not empty yet, or nobody has begun it."""
+    """Requested; its slots are not empty yet, or its node has not started it."""
     STARTING = "starting"
     RUNNING = "running"
     SAVING = "saving"
-    """Told to go."""
+    """Told to save and exit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,59 +45,59 @@ class ProcessSnapshot:
 
     gpus: tuple[GpuId, ...]
     until: float
-    """Iterations of its job at which it ends."""
+    """The iteration of its job at which it ends."""
     stage: ProcessStage
     since: float = 0.0
-    """When the stage began; of a running one, when its job was at `done`."""
+    """When the stage began; for a running process, when its job was at `done`."""
     sampled: float = 0.0
-    """When the arbiter was last told how far it is."""
+    """When the arbiter last heard of its progress."""
     number: int = 0
-    """In the order in which processes were asked for."""
+    """Rises in the order in which processes were requested."""
     begins: float = 0.0
-    """It leaves its slots empty until then."""
+    """Its slots stay empty until then."""
 
 
 @dataclass(frozen=True, slots=True)
-class JobPicture:
-    """How far a job really is."""
+class JobSnapshot:
+    """The true progress of a job."""
 
     job: JobId
     done: float = 0.0
     """Iterations since its start, when the stage of its process began."""
     starts: int = 0
     limit: float | None = None
-    """Iterations that were declared; None for any number."""
+    """Declared iterations; None for any number."""
     unreported: float = 0.0
-    """Seconds that processes now gone trained since the last sample."""
+    """Seconds of training since the last sample, in processes that are gone."""
     process: ProcessSnapshot | None = None
     successor: ProcessSnapshot | None = None
-    """Asked for while the process before it still saves."""
+    """Requested while the process before it still saves."""
 
 
 @dataclass(frozen=True, slots=True)
-class AppPicture:
+class AppSnapshot:
     """An app as its agent and the nodes know it."""
 
     app: AppId
     tuner: str = ""
-    """A name of `themis.core.tuners.TUNERS`; without one its phases tell."""
+    """A name of `themis.core.tuners.TUNERS`; empty for the tuner that its phases imply."""
     targets: tuple[tuple[JobId, float], ...] = ()
     """The jobs of the present phase, and the iterations each trains to."""
     reached: tuple[tuple[JobId, float | None], ...] = ()
-    """Those of them that are done with it, and their metrics: lower is better, None for none."""
+    """Those that finished it, with their metrics: lower is better, None if there is none."""
     gpus: tuple[GpuId, ...] = ()
-    """That its agent may use."""
+    """GPUs that its agent may use."""
     placement: tuple[tuple[JobId, tuple[GpuId, ...]], ...] = ()
-    jobs: tuple[JobPicture, ...] = ()
+    jobs: tuple[JobSnapshot, ...] = ()
     waiting: tuple[JobId, ...] | None = None
     """Jobs without GPUs, the longest last; None if only its agent knows."""
     content: bool = False
-    """Whether its agent has no use for more GPUs."""
+    """Whether its agent wants no more GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingEvent:
-    """Something that is going to happen: the stage of a process ends, or the arbiter is woken."""
+    """A coming event: the stage of a process ends, or the arbiter is woken."""
 
     at: float
     app: AppId | None = None
@@ -114,17 +114,17 @@ class Snapshot:
     seed: int
     state: Mapping[str, Part]
     """All parts of the arbiter."""
-    apps: tuple[AppPicture, ...]
+    apps: tuple[AppSnapshot, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of the policy."""
     agenda: tuple[PendingEvent, ...] | None = None
-    """What comes next, in its order; None where only time will tell."""
+    """The coming events, in their order; None for a live cluster, where they are not known."""
     wall: float | None = None
     """When it was taken, in seconds of the wall clock."""
 
     @property
     def specs(self) -> dict[AppId, AppPart]:
-        """The apps as the arbiter has them."""
+        """The arbiter's part of each app."""
         return {
             AppId(key.partition("/")[2]): part
             for key, part in self.state.items()
@@ -133,16 +133,14 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class _Frame:
-    """The file without the parts, which are read by their keys."""
+class _StoredSnapshot:
+    """A snapshot whose parts are still plain data: their keys say what they are."""
 
-    kind: str
-    version: int
     at: float
     policy: str
     seed: int
     state: Mapping[str, Any]
-    apps: tuple[AppPicture, ...]
+    apps: tuple[AppSnapshot, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
     agenda: tuple[PendingEvent, ...] | None = None
     wall: float | None = None
@@ -150,70 +148,53 @@ class _Frame:
 
 def dumps_snapshot(snapshot: Snapshot) -> str:
     """One line of JSON."""
-    return dumps(
-        _Frame(
-            KIND,
-            VERSION,
-            snapshot.at,
-            snapshot.policy,
-            snapshot.seed,
-            snapshot.state,
-            snapshot.apps,
-            snapshot.options,
-            snapshot.agenda,
-            snapshot.wall,
-        )
-    )
+    return dumps({"kind": KIND, "version": VERSION} | _fields_of(snapshot))
 
 
 def snapshot_from(data: object) -> Snapshot:
     """The snapshot in plain data.
 
     Raises:
-        RefusedError: There is none, or of a later version; names the field.
+        RefusedError: It is no snapshot, or of a later version; names the field.
     """
     if not isinstance(data, dict) or data.get("kind") != KIND:
-        raise RefusedError("snapshot", "this is none; `themis snapshot` makes one")
+        raise RefusedError("snapshot", "this is no snapshot; `themis snapshot` makes one")
     version = data.get("version")
     if type(version) is not int or not 1 <= version <= VERSION:
         raise RefusedError("version", f"got {told(version)}, allowed: 1 to {VERSION}")
-    frame = decode(_Frame, data)
-    state = {key: part_from(key, part) for key, part in frame.state.items()}
-    snapshot = Snapshot(
-        frame.at,
-        frame.policy,
-        frame.seed,
-        state,
-        frame.apps,
-        frame.options,
-        frame.agenda,
-        frame.wall,
-    )
+    rest = {key: value for key, value in data.items() if key not in {"kind", "version"}}
+    stored = decode(_StoredSnapshot, rest)
+    state = {key: part_from(key, part) for key, part in stored.state.items()}
+    snapshot = Snapshot(**_fields_of(stored) | {"state": state})
     _check(snapshot)
     return snapshot
 
 
+def _fields_of(snapshot: Snapshot | _StoredSnapshot) -> dict[str, Any]:
+    return {each.name: getattr(snapshot, each.name) for each in fields(snapshot)}
+
+
 def _check(snapshot: Snapshot) -> None:
-    """Refuse pictures of apps and jobs that the arbiter's state does not have."""
+    """Refuse apps and jobs that the arbiter's state does not have."""
     specs, seen = snapshot.specs, set()
-    for picture in snapshot.apps:
-        part = specs.get(picture.app)
-        if part is None or picture.app in seen:
-            raise RefusedError(picture.app, "a snapshot has one picture of each of its apps")
-        seen.add(picture.app)
+    for app in snapshot.apps:
+        part = specs.get(app.app)
+        if part is None or app.app in seen:
+            raise RefusedError(app.app, "a snapshot has each of its apps once")
+        seen.add(app.app)
         known = {job.id for job in part.spec.jobs}
         named = [
-            *(job for job, _ in picture.targets),
-            *(job for job, _ in picture.reached),
-            *(job for job, _ in picture.placement),
-            *(job.job for job in picture.jobs),
+            *(job for job, _ in app.targets),
+            *(job for job, _ in app.reached),
+            *(job for job, _ in app.placement),
+            *(job.job for job in app.jobs),
         ]
         for job in named:
             if job not in known:
-                raise RefusedError(picture.app, f"it has no job {told(job)}")
+                raise RefusedError(app.app, f"it has no job {told(job)}")
     missing = sorted(set(specs) - seen)
     if missing:
-        raise RefusedError(missing[0], "the snapshot has no picture of it")
+        raise RefusedError(missing[0], "the snapshot says nothing of its jobs")
 
 
 def write_snapshot(snapshot: Snapshot, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Event logs: what the arbiter was told and what it wanted done, one line per event.
+"""Event logs: the events and commands of an arbiter, one line per event.
 
     with LogWriter(path, header_of(topology, "themis", settings, seed=1)) as log:
         for command in log.handle(arbiter, event):
@@ -7,8 +7,8 @@
         for entry in log:
             entry.event, entry.commands
 
-The first line is the header: everything a fresh arbiter is made from. The last line of a run that
-came to its end counts its events. Every line is written out at once, so that a crash loses none.
+The first line is the header: everything a fresh arbiter is made from. The last line of a finished
+run counts its events. Every line is flushed at once, so that a crash loses none.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ from themis.recording.yaml_documents import shown, told
 
 FORMAT = 1
 MAX_LINE = 64 * 2**20
-"""Bytes. No event comes near; a longer line is some other file."""
+"""Bytes. No event comes near; a file with a longer line is no event log."""
 
 _FORMAT_KEY = "themis_log"
 _ENTRY_KEYS = {"n", "event", "commands"}
@@ -37,7 +37,7 @@ _END_KEYS = {"events"}
 
 @dataclass(frozen=True, slots=True)
 class LogHeader:
-    """Everything that a fresh arbiter is made from, and who wrote the log."""
+    """Everything that a fresh arbiter is made from, and the version that wrote the log."""
 
     version: str
     seed: int
@@ -56,13 +56,13 @@ def header_of(
     seed: int = 0,
     options: Mapping[str, object] | None = None,
 ) -> LogHeader:
-    """The header of a log that this version of Themis writes."""
+    """The header of a log written by this version of Themis."""
     return LogHeader(__version__, seed, policy, dict(options or {}), settings, topology)
 
 
 @dataclass(frozen=True, slots=True)
 class EventEntry:
-    """One event and what came of it. Commands are None where the arbiter itself failed."""
+    """One event and the commands it led to; None where the arbiter itself failed."""
 
     line: int
     event: Event
@@ -74,7 +74,7 @@ def _opened(path: Path | str, mode: str) -> IO[bytes]:
 
 
 class LogWriter:
-    """Writes a log while the run goes on. Leave it without an error to mark the run as finished.
+    """Writes a log during a run. If its `with` block ends without an error, the run is finished.
 
     Raises:
         ConfigError: The file is there already (unless `overwrite`) or cannot be written.
@@ -93,7 +93,7 @@ class LogWriter:
         self._put(text)
 
     def handle(self, arbiter: Arbiter, event: Event) -> list[Command]:
-        """Let the arbiter handle an event, and keep both; also when it fails, for the report."""
+        """Let the arbiter handle an event, and log it; a failure too, for the bug report."""
         try:
             commands = arbiter.handle(event)
         except BaseException:
@@ -109,7 +109,7 @@ class LogWriter:
         self._put(text)
 
     def close(self, *, finished: bool = True) -> None:
-        """End the log; does nothing the second time."""
+        """End the log; a second call does nothing."""
         if self._file.closed:
             return
         try:
@@ -139,8 +139,8 @@ class EventLogReader:
 
     Args:
         path: The log.
-        forgive_cut: Whether a last line that is cut off, as by a crash, ends the log; `cut` then
-            tells its number.
+        forgive_cut: Whether a last line that a crash cut off ends the log without an error; `cut`
+            is then its number.
 
     Raises:
         ConfigError: The file cannot be read.

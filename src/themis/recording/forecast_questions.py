@@ -1,8 +1,8 @@
-"""What is asked of a forecast: an app that nobody has submitted yet, in one or several cases.
+"""Questions to a forecast: an app that is not submitted yet, in one or several cases.
 
     Question((Case("as written", spec, "halving"), Case("tonight", spec, "halving", delay=28800.0)))
 
-Plain data, so that it can go to the process that answers. What would be run is no part of it.
+Plain data, sent to the forecast worker. The commands that the app would run are no part of it.
 """
 
 from dataclasses import dataclass
@@ -12,29 +12,29 @@ from themis.core.model.ids import check_count, check_number
 
 MOST_CASES = 8
 SEEDS = 8
-"""How often what is not known is drawn, unless it is said."""
+"""The default number of samples of all that is not known."""
 MOST_SEEDS = 32
 LONGEST = 60.0
-"""Seconds that an answer may take."""
+"""The most seconds that an answer may take."""
 LONGEST_DELAY = 30 * 86400.0
 NOTICED = 60.0
-"""Seconds by which an app must finish earlier or later to count as affected."""
+"""An app is affected if it finishes earlier or later by at least so many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForecastCase:
-    """One way in which it might be submitted."""
+    """One way to submit the app."""
 
     label: str
     spec: AppSpec
     tuner: str = ""
-    """A name of `themis.core.tuners.TUNERS`; without one its phases tell."""
+    """A name of `themis.core.tuners.TUNERS`; empty for the tuner that its phases imply."""
     delay: float = 0.0
     """Seconds from now to its submission."""
     policy: str = ""
-    """Another one than the cluster has."""
+    """Replaces the policy of the cluster."""
     machines: tuple[Machine, ...] = ()
-    """That join at once."""
+    """Machines that join at once."""
 
     def __post_init__(self) -> None:
         check_number("delay", self.delay, high=LONGEST_DELAY)
@@ -42,13 +42,13 @@ class ForecastCase:
 
 @dataclass(frozen=True, slots=True)
 class ForecastQuestion:
-    """All cases, and how much work the answer is worth."""
+    """All cases, and limits on the work for an answer."""
 
     cases: tuple[ForecastCase, ...]
     seeds: int = SEEDS
-    """What is not known is drawn so often."""
+    """The number of samples."""
     seconds: float = LONGEST
-    """After so long the answer is what there is."""
+    """The answer then has the samples that are done."""
 
     def __post_init__(self) -> None:
         check_count("cases", len(self.cases), high=MOST_CASES)

@@ -1,4 +1,4 @@
-"""An auction in few words: rows that ask for the same are written once, whoever has them.
+"""A short form of an auction problem: chunks that several rows ask for are written once.
 
     packed = pack(problem)
     unpack(packed) == problem
@@ -21,8 +21,8 @@ PackedBidder = tuple[
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
-    """A problem."""
+class PackedProblem:
+    """A problem in short form."""
 
     machines: tuple[OfferedMachine, ...]
     shapes: tuple[Shape, ...]
@@ -31,11 +31,11 @@ class Packed:
     objective: Objective
 
 
-def pack(problem: Problem) -> Packed:
-    """The same in few words."""
+def pack(problem: Problem) -> PackedProblem:
+    """The short form of a problem."""
     numbers: dict[Shape, int] = {}
     known: dict[int, int] = {}
-    """By identity: many rows share their chunks, which are slow to compare."""
+    """By identity: many rows share their chunks, and comparing them is slow."""
 
     def number(shape: Shape) -> int:
         found = known.get(id(shape))
@@ -56,20 +56,22 @@ def pack(problem: Problem) -> Packed:
             for bidder in problem.bidders
         ]
     )
-    return Packed(problem.machines, tuple(numbers), bidders, problem.quotas, problem.objective)
+    return PackedProblem(
+        problem.machines, tuple(numbers), bidders, problem.quotas, problem.objective
+    )
 
 
-def unpack(packed: Packed) -> Problem:
-    """The problem again.
+def unpack(packed: PackedProblem) -> Problem:
+    """The problem of a short form.
 
     Raises:
-        RefusedError: A row has no such shape, or no rho.
-        InvariantError: It is no problem.
+        RefusedError: A row names a shape that is missing, or has no rho.
+        InvariantError: Its class refuses the problem.
     """
     bidders = []
     for app, weight, nothing, machines, shapes, rhos in packed.bidders:
         if len(shapes) != len(rhos) or any(not 0 <= at < len(packed.shapes) for at in shapes):
-            raise RefusedError(app, "its rows are not whole")
+            raise RefusedError(app, "its rows have no shape or no rho")
         rows = [Candidate(packed.shapes[at], rho) for at, rho in zip(shapes, rhos, strict=True)]
         allowed = None if machines is None else frozenset(machines)
         bidders.append(Bidder(app, weight, nothing, tuple(rows), allowed))

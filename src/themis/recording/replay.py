@@ -1,11 +1,11 @@
-"""Replay: a log's events, fed to a fresh arbiter, must lead to the commands in the log.
+"""Replay: the events of a log, fed to a fresh arbiter, must lead to the commands in the log.
 
     result = replay("run/events.jsonl")
     if result.first_difference is not None:
         print(result.first_difference.text)
 
 Solver answers are events, so a replay runs no solver; `resolve=True` solves every auction again
-and compares what the answers are worth.
+and compares the values of the solutions.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ from themis.recording.yaml_documents import shown, told
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where a replay first went another way. Commands are None where the arbiter failed."""
+    """The first entry whose commands differ; they are None where the arbiter failed."""
 
     line: int
     event: Event
@@ -37,22 +37,22 @@ class Difference:
     """As logged."""
     got: tuple[Command, ...] | None
     text: str
-    """In a few words: the first command and field that differ."""
+    """The first command and field that differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """How a replay went. It stops at the first difference."""
+    """The result of a replay, which stops at the first difference."""
 
     events: int
-    """Events replayed, the differing one included."""
+    """The events replayed, with the one that differs."""
     first_difference: Difference | None
     finished: bool
-    """Whether the log says that its run came to its end; False after a difference."""
+    """Whether the log ends with a finished run; False after a difference."""
     resolved: int = 0
     """Auctions that were solved again."""
     failure: str = ""
-    """How the arbiter failed, where the log says that it did and it did again."""
+    """The failure of the arbiter, if it failed in the log and failed again."""
 
     @property
     def same(self) -> bool:
@@ -63,16 +63,16 @@ class ReplayResult:
 def replay(
     path: Path | str, *, policy: Policy | None = None, resolve: bool = False
 ) -> ReplayResult:
-    """Feed a log to a fresh arbiter and compare what it commands.
+    """Feed a log to a fresh arbiter and compare its commands.
 
     Args:
         path: The log.
-        policy: Used in place of the one that the header names. Needed for policies from outside
-            Themis: a log is data, and reading it imports no code.
+        policy: Replaces the one that the header names. Needed for policies from outside Themis: a
+            log is data, and reading it imports no code.
         resolve: Also solve every auction again, with the solver that the log names.
 
     Raises:
-        ConfigError: The file cannot be read, or its policy or solver is not to be had.
+        ConfigError: The file cannot be read, or its policy or solver is missing.
         CorruptLogError: It is not a log, or damaged; names the line.
     """
     with EventLogReader(path) as log:
@@ -103,11 +103,11 @@ def _policy_of(header: LogHeader, where: str) -> Policy:
 
 
 class Stepper:
-    """A replay under way: hand it one entry of a log after another."""
+    """A replay in progress, which gets one entry of a log after another."""
 
     def __init__(self, arbiter: Arbiter, file: str, *, resolve: bool) -> None:
         self.arbiter = arbiter
-        """May be put in place of another between entries."""
+        """May be replaced between entries."""
         self._file = file
         self._resolve = resolve
         self._asked: Solve | None = None
@@ -122,13 +122,13 @@ class Stepper:
         expected: tuple[Command, ...] | None,
         view: Callable[[tuple[Command, ...]], tuple[Command, ...]] = tuple,
     ) -> Difference | None:
-        """Replay one entry; returns how it went differently.
+        """Replay one entry; returns the difference, if any.
 
         Args:
-            line: Of the entry, for people.
-            events: What the arbiter was told.
-            expected: What it wanted done, as logged; None where it failed.
-            view: What a log has of the commands, where it does not have all.
+            line: The line of the entry, for messages.
+            events: The events of the entry.
+            expected: The logged commands; None where the arbiter failed.
+            view: Selects the commands that the log has, where it does not have all.
         """
         self.events += len(events)
         if self._resolve:
@@ -140,7 +140,7 @@ class Stepper:
         got: tuple[Command, ...] | None = None
         try:
             got = tuple(command for event in events for command in self.arbiter.handle(event))
-        except Exception as error:  # whatever it is, the replay has found it
+        except Exception as error:  # any failure is a difference
             failure = f"{type(error).__name__}: {error}"
         for command in got or ():
             if isinstance(command, Solve):
@@ -183,7 +183,7 @@ class Stepper:
 def _compare(
     expected: tuple[Command, ...] | None, got: tuple[Command, ...] | None, failure: str
 ) -> str:
-    """What differs first, or nothing."""
+    """The first difference, or an empty text."""
     if got is None:
         return "" if expected is None else f"the arbiter fails: {failure}"
     if expected is None:
@@ -191,7 +191,7 @@ def _compare(
     if got == expected:
         return ""
     try:
-        # As a reader of a new log would see them: a policy may say [0] where (0,) is meant.
+        # As they would be read from a new log: a policy may give [0] where (0,) is meant.
         seen = tuple(command_from(loads(dumps(command))) for command in got)
     except (InvariantError, RefusedError) as error:
         return f"a command cannot be logged: {error}"

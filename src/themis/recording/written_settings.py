@@ -23,10 +23,10 @@ _ENUMS: dict[str, type[StrEnum]] = {
 
 
 def settings_for(kind: type[Policy], options: Mapping[str, Any]) -> Settings:
-    """The arbiter's settings: defaults, then what goes with the policy, then what was asked for.
+    """The arbiter's settings: defaults, overridden by those of the policy, then by `options`.
 
     Raises:
-        ConfigError: A value that cannot be.
+        ConfigError: A value is not allowed.
     """
     values: dict[str, Any] = {}
     for key, value in (*kind.settings.items(), *options.items()):
@@ -40,7 +40,7 @@ def settings_for(kind: type[Policy], options: Mapping[str, Any]) -> Settings:
 
 
 def duration(value: Any, key: str) -> Any:
-    """Seconds from a text. A number is left to what checks it against the range of its key."""
+    """Seconds from a text. A number stays: the check of its key's range comes later."""
     if isinstance(value, str):
         return seconds(value, key)
     whole = isinstance(value, int) and not isinstance(value, bool)

@@ -19,8 +19,8 @@ from themis.core.tuners import CURVES
 from themis.protocol.agent_messages import Reached
 from themis.protocol.node_messages import RunState
 from themis.recording.cluster_snapshots import (
-    AppPicture,
-    JobPicture,
+    AppSnapshot,
+    JobSnapshot,
     ProcessSnapshot,
     ProcessStage,
     Snapshot,
@@ -57,7 +57,7 @@ def _picture(
     given_back: set[tuple[AppId, GpuId]],
     tuner: str,
     now: float,
-) -> AppPicture:
+) -> AppSnapshot:
     app = state.id
     held = steward.arbiter.ledger.holdings(app)
     said = {each.job: each for each in steward.trials.reached(app)}
@@ -70,7 +70,7 @@ def _picture(
         _job(steward, state, job.id, by_job.get(job.id, ()), ended[job.id], now)
         for job in state.spec.jobs
     )
-    return AppPicture(
+    return AppSnapshot(
         app,
         tuner,
         tuple((job, progress.target) for job, progress in state.jobs.items()),
@@ -102,12 +102,12 @@ def _job(
     runs: Sequence[ActiveRun],
     ended: int,
     now: float,
-) -> JobPicture:
+) -> JobSnapshot:
     progress = state.jobs.get(job)
     done = progress.done if progress is not None else 0.0
     target = progress.target if progress is not None else 0.0
     if not runs:
-        return JobPicture(job, done, ended)
+        return JobSnapshot(job, done, ended)
     first = runs[0]
     counted = first.limit > 0.0
     if counted and first.dispatched:
@@ -124,7 +124,7 @@ def _job(
     later = runs[-1] if len(runs) > 1 and stage is ProcessStage.SAVING else None
     successor = None if later is None else _process(later, ProcessStage.WAITING, now, target, now)
     starts = ended + (stage is not ProcessStage.WAITING)
-    return JobPicture(job, min(done, process.until), starts, None, 0.0, process, successor)
+    return JobSnapshot(job, min(done, process.until), starts, None, 0.0, process, successor)
 
 
 def _stage(steward: Steward, run: ActiveRun) -> ProcessStage:

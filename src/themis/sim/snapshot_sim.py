@@ -23,8 +23,8 @@ from themis.core.policies import Policy
 from themis.core.tuners import AppProgress, Known, Stepwise
 from themis.errors import ConfigError, RefusedError
 from themis.recording.cluster_snapshots import (
-    AppPicture,
-    JobPicture,
+    AppSnapshot,
+    JobSnapshot,
     PendingEvent,
     ProcessSnapshot,
     ProcessStage,
@@ -74,10 +74,10 @@ class Fork(Simulation):
             agenda=tuple(self._entries()),
         )
 
-    def _picture(self, app: AppId, seat: AppRuntime) -> AppPicture:
+    def _picture(self, app: AppId, seat: AppRuntime) -> AppSnapshot:
         agent = seat.agent
         quality = {job.spec.id: job.quality for job in seat.truth.jobs}
-        return AppPicture(
+        return AppSnapshot(
             app,
             seat.truth.tuner,
             agent.targets,
@@ -191,7 +191,7 @@ class Fork(Simulation):
             self._post(ev.ServiceRestarted(now))
         self._work_off()
 
-    def _place(self, picture: AppPicture, snapshot: Snapshot, truth: SimApp | None) -> None:
+    def _place(self, picture: AppSnapshot, snapshot: Snapshot, truth: SimApp | None) -> None:
         """Have the jobs of an app, its processes, and its agent if it is not over."""
         app = picture.app
         standing = snapshot.state[f"standing/{app}"]
@@ -253,7 +253,7 @@ class Fork(Simulation):
                 releasing[lease.gpu] = lease.app
         self._handover.resume(now, leaving, releasing)
 
-    def _seat_down(self, picture: AppPicture, now: float) -> None:
+    def _seat_down(self, picture: AppSnapshot, now: float) -> None:
         """Let an agent know what was before it."""
         seat, nodes = self._seats[picture.app], self._nodes
         agent: Agent = seat.agent
@@ -284,8 +284,8 @@ class Fork(Simulation):
             self._post(ev.AppEnded(self._now, app))
 
 
-def _job(training: Training) -> JobPicture:
-    return JobPicture(
+def _job(training: Training) -> JobSnapshot:
+    return JobSnapshot(
         training.spec.id,
         training.done,
         training.starts,
@@ -336,11 +336,11 @@ def _check_gpus(snapshot: Snapshot, count: int) -> None:
             raise RefusedError(picture.app, "it has GPUs that no machine has")
 
 
-def _limit(job: JobPicture | None) -> float:
+def _limit(job: JobSnapshot | None) -> float:
     return math.inf if job is None or job.limit is None else job.limit
 
 
-def _past(picture: AppPicture, work: WorkPart) -> AppProgress:
+def _past(picture: AppSnapshot, work: WorkPart) -> AppProgress:
     """Where an app is, for a tuner that was not there."""
     began = {job.job: job.started_at for job in work.jobs}
     known: dict[JobId, Known] = {

@@ -54,7 +54,7 @@ def test_an_auction_in_the_log_of_an_older_service_is_read_too() -> None:
 def test_rows_without_a_shape_are_refused() -> None:
     body = json.loads(body_of([], [SOLVE]))
     body["commands"][0]["of"]["problem"]["shapes"].pop()
-    with pytest.raises(RefusedError, match="its rows are not whole"):
+    with pytest.raises(RefusedError, match="its rows have no shape or no rho"):
         commands_in(body)
 
 

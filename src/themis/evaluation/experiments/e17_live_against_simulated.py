@@ -37,7 +37,7 @@ from themis.evaluation.experiment import (
 )
 from themis.evaluation.rehearsal.handover_timing import HandoverTimes, measure_handovers
 from themis.evaluation.rehearsal.pretend_engine import ProcessOverhead
-from themis.recording.agent_log import AgentBook, replay_agents
+from themis.recording.agent_log import AgentLog, replay_agents
 from themis.recording.codec import decode, dumps, loads
 from themis.sim.config import RunConfig, prepare
 from themis.sim.metrics import AppResult, app_results, quantile, reference
@@ -123,7 +123,7 @@ def _run_live(config: RunConfig, say: Callable[[str], None]) -> bytes:
     # Late: slow to import, and other experiments do without.
     from themis.evaluation.rehearsal.rehearsal import rehearse  # noqa: PLC0415
 
-    prepared, book = prepare(config), AgentBook()
+    prepared, book = prepare(config), AgentLog()
     count = len(prepared.workload.apps)
     place = MEMORY if MEMORY.is_dir() else None
     with tempfile.TemporaryDirectory(prefix="themis-", dir=place) as folder:

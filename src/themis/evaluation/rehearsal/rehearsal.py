@@ -33,7 +33,7 @@ from themis.node.node import Node, NodeSettings
 from themis.node.shared_storage import SharedStorage
 from themis.protocol.agent_messages import AgentReport, HostedApps, News, SubmittedApp
 from themis.protocol.node_messages import NodeReport, Orders
-from themis.recording.agent_log import AgentBook, AgentEntry
+from themis.recording.agent_log import AgentEntry, AgentLog
 from themis.recording.codec import loads
 from themis.rpc.wire.convert import from_bytes, to_bytes
 from themis.service.persistence.log_entries import commands_in
@@ -77,7 +77,7 @@ def rehearse(
     progress: Callable[[int], None] = lambda done: None,
     patience: float | None = None,
     wire: bool = False,
-    book: AgentBook | None = None,
+    book: AgentLog | None = None,
     looks: Mapping[float, Callable[[Service], None]] | None = None,
 ) -> Rehearsed:
     """Play a workload to its end on the live system.
@@ -151,7 +151,7 @@ class _Rehearsal:
     folder: Path
     progress: Callable[[int], None]
     wire: bool
-    book: AgentBook | None
+    book: AgentLog | None
     looks: Mapping[float, Callable[[Service], None]]
     done: int = 0
 
@@ -274,7 +274,7 @@ class _Rehearsal:
             monotonic=asyncio.get_running_loop().time,
             wall=asyncio.get_running_loop().time,
             session=name,
-            make_agent=Agent if self.book is None else self.book.open,
+            make_agent=Agent if self.book is None else self.book.make_agent,
         )
         outcome = await runner.run()
         if outcome != "finished":

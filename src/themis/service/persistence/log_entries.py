@@ -16,7 +16,7 @@ from themis.core.arbiter.events import Event
 from themis.core.model import AppId, GpuId, Offer
 from themis.core.steward.commands import StewardCommand
 from themis.recording.codec import command_from, decode, dumps, event_from
-from themis.recording.packed_auctions import Packed, pack, unpack
+from themis.recording.packed_auctions import PackedProblem, pack, unpack
 from themis.recording.tags import TAG
 
 ASKS = "asks"
@@ -37,7 +37,7 @@ class _Asks:
 @dataclass(frozen=True, slots=True)
 class _AuctionEntry:
     round: int
-    problem: Packed
+    problem: PackedProblem
     work: int
     deadline: float
 

@@ -27,7 +27,7 @@ from themis.core.auction import solver
 from themis.core.auction.solvers.registry import preload
 from themis.errors import ThemisError
 from themis.recording.codec import dumps
-from themis.recording.packed_auctions import Packed, unpack
+from themis.recording.packed_auctions import PackedProblem, unpack
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class SolveQuestion:
 
     number: int
     due: float
-    packed: Packed
+    packed: PackedProblem
 
     def put(self, sink: IO[bytes]) -> None:
         """Write the question."""
