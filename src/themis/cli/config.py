@@ -199,7 +199,7 @@ def _rows(loaded: Loaded) -> list[dict[str, Any]]:
     from themis.config.value_types import plain  # noqa: PLC0415 - see above
 
     return [
-        {"key": key, "value": plain(value), "origin": str(loaded.origins[key])}
+        {"key": key, "value": plain(value), "origin": loaded.origins[key]}
         for key, value in values_of(loaded.config).items()
     ]
 

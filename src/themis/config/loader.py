@@ -1,7 +1,7 @@
 """Reads the service's configuration: flags over environment over file over defaults.
 
     loaded = load(Path("themis.yaml"), environ=os.environ, flags={"http": "127.0.0.1:0"})
-    loaded.config.http, str(loaded.origins["http"])       # ..., "--http"
+    loaded.config.http, loaded.origins["http"]            # ..., "--http"
     examine(Path("themis.yaml")).mistakes                 # all of them, with their lines
 
 Every value knows where it came from.
@@ -31,19 +31,8 @@ _CALLER_VARIABLES = frozenset({"THEMIS_CA", "THEMIS_SERVER", "THEMIS_TOKEN_FILE"
 """Variables of commands that call a service."""
 
 
-@dataclass(frozen=True, slots=True)
-class ValueOrigin:
-    """Where a value came from."""
-
-    kind: str
-    """default, file, environment or flag."""
-    where: str = ""
-
-    def __str__(self) -> str:
-        return self.where or self.kind
-
-
-DEFAULT = ValueOrigin("default")
+DEFAULT = "default"
+"""The origin of values that no file, variable or flag gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +40,8 @@ class Loaded:
     """A configuration that was checked, and what follows from it."""
 
     config: ServiceConfig
-    origins: Mapping[str, ValueOrigin]
-    """By key; entries of `set` and `accounts` by `set.lease`."""
+    origins: Mapping[str, str]
+    """File and line, variable or flag of each value, by key; of entries by `set.lease`."""
     settings: Settings = field(default_factory=Settings)
     policy_options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -125,7 +114,7 @@ class _Given:
     """A value as it was given, and where."""
 
     value: object
-    origin: ValueOrigin
+    origin: str
     steps: Steps
     place: FilePosition | None = None
 
@@ -135,14 +124,14 @@ class _Given:
         if isinstance(self.value, str) and mistake.steps in _PATHS:
             given = shown(self.value)  # The document has it below the folder of its file.
         if self.place is None:
-            return ConfigError(key, given, allowed, str(self.origin))
+            return ConfigError(key, given, allowed, self.origin)
         at = self.place.at(*mistake.steps[len(self.steps) :])
         return ConfigError(key, at.written(given), allowed, at.where)
 
     def blame(self, error: ConfigError) -> ConfigError:
         """The error with the place of this value."""
         given = error.given if self.place is None else self.place.written(error.given)
-        return type(error)(error.key, given, error.allowed, str(self.origin))
+        return type(error)(error.key, given, error.allowed, self.origin)
 
 
 _PATHS = {tuple(name.split(".")) for name, key in KEYS.items() if key.metavar == "PATH"}
@@ -171,27 +160,26 @@ class _Sources:
             # YAML takes the account 2001:50 for minutes and seconds.
             account = steps[0] in {"accounts", "job_account"}
             given = at.number_text(value) if account else value
-            self._put(_Given(given, ValueOrigin("file", at.where), steps, at), path.parent)
+            self._put(_Given(given, at.where, steps, at), path.parent)
 
     def read_environment(self, environ: Mapping[str, str]) -> None:
         """Take the values of variables."""
         for key in KEYS.values():
             if text := environ.get(key.variable):
-                self._put_text(key, text, ValueOrigin("environment", key.variable))
+                self._put_text(key, text, key.variable)
         for variable, text in sorted(environ.items()):
             name = variable.removeprefix("THEMIS_SET_").lower()
             if variable.startswith("THEMIS_SET_") and name:
-                origin = ValueOrigin("environment", variable)
-                self._put(_Given(parse_value(text[:MAX_TEXT]), origin, ("set", name)))
+                self._put(_Given(parse_value(text[:MAX_TEXT]), variable, ("set", name)))
 
     def read_flags(self, flags: Mapping[str, object]) -> None:
         """Take the values of flags, by key."""
         for name, value in flags.items():
             if name not in KEYS:
-                self._put(_Given(value, ValueOrigin("flag", f"--{name}"), (name,)))
+                self._put(_Given(value, f"--{name}", (name,)))
                 continue
             key = KEYS[name]
-            origin = ValueOrigin("flag", key.flag)
+            origin = key.flag
             if has_password(value):
                 allowed = "a URL without a password: others on this machine can read command lines"
                 self._mistakes.append(ConfigError(name, "a password", allowed, key.flag))
@@ -207,7 +195,7 @@ class _Sources:
             else:
                 self._put(_Given(value, origin, tuple(name.split("."))))
 
-    def _put_text(self, key: Key, text: str, origin: ValueOrigin) -> None:
+    def _put_text(self, key: Key, text: str, origin: str) -> None:
         """Take a value that is a text, where YAML would have a number or a mapping."""
         if key.name in MAPPINGS:
             for part in text.split(","):
@@ -220,14 +208,14 @@ class _Sources:
             value = parse_value(text[:MAX_TEXT])
         self._put(_Given(value, origin, tuple(key.name.split("."))))
 
-    def _put_entry(self, key: Key, text: str, origin: ValueOrigin) -> None:
+    def _put_entry(self, key: Key, text: str, origin: str) -> None:
         name, equals, value = (part.strip() for part in text.partition("="))
         if equals and name:
             item = value if key.name == "accounts" else parse_value(value[:MAX_TEXT])
             self._put(_Given(item, origin, (key.name, name)))
         elif text.strip():
             allowed = "KEY=VALUE, with commas between them"
-            self._mistakes.append(ConfigError(key.name, shown(text), allowed, str(origin)))
+            self._mistakes.append(ConfigError(key.name, shown(text), allowed, origin))
 
     def _put(self, given: _Given, folder: Path = Path()) -> None:
         self.given[given.steps] = given
@@ -269,7 +257,7 @@ class _Sources:
                 return self.given[steps].blame(error)
         return error
 
-    def origins(self) -> dict[str, ValueOrigin]:
+    def origins(self) -> dict[str, str]:
         """Where each value came from."""
         found = {name: DEFAULT for name in KEYS if name not in MAPPINGS}
         given = {".".join(map(str, item.steps)): item.origin for item in self.given.values()}

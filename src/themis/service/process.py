@@ -22,7 +22,7 @@ from themis.agent_host.host_supervisor import HostCommand, HostSupervisor
 from themis.config.addresses import Address
 from themis.config.keys import KEYS, MAPPINGS, ServiceConfig, value_of
 from themis.config.loader import Loaded
-from themis.config.reload import plan_reload
+from themis.config.reload import changed_keys
 from themis.config.value_types import plain
 from themis.core.arbiter import events as ev
 from themis.engines.supervisor.gpu_locks import highest_below
@@ -286,9 +286,7 @@ class ServiceProcess:
         if self._again is None or self._api is None or self._service is None:
             raise ConfigError("reload", "no file", "a service that was started with one")
         wanted = self._again()
-        plan = plan_reload(self._loaded, wanted)
-        if plan.refused:
-            raise plan.refused[0]
+        changed = changed_keys(self._loaded, wanted)
         if wanted.settings != self._loaded.settings:
             now = self._service.now()
             await self._service.loop.carry_out(ev.SettingsChanged(now, wanted.settings))
@@ -298,7 +296,6 @@ class ServiceProcess:
         if self._grpc is not None:
             self._grpc.change(wanted.config.limits)
         logging.getLogger("themis").setLevel(wanted.config.log_level.upper())
-        changed = [change.key for change in plan.changes]
         _LOG.info("configuration read again; changed: %s", ", ".join(changed) or "nothing")
         return {"changed": changed}
 
@@ -327,7 +324,7 @@ def described(loaded: Loaded) -> dict[str, Any]:
     told = {}
     for name in KEYS:
         places = {
-            str(origin)
+            origin
             for key, origin in loaded.origins.items()
             if key == name or (name in MAPPINGS and key.startswith(f"{name}."))
         }
