@@ -1,13 +1,12 @@
-"""What may stand in the way on this machine, before something depends on it.
+"""Finds what would go wrong on this machine, before something depends on it.
 
-    for finding in examine_machine(LocalMachine(), config, now=time.time()):
+    for finding in examine_machine(LocalMachine(EngineProbe()), config, now=time.time()):
         print(finding.verdict, finding.check, finding.what, finding.advice)
 
-A check is a function of the machine and the configuration. The machine is a Protocol: the real one
-looks, a test's pretends; what engines know of processes and GPUs comes through `Probe`.
+A check is a function of the machine and the configuration. Tests give it a machine that pretends.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -59,326 +58,303 @@ class GpuFound:
 
 
 class Probe(Protocol):
-    """What engines and stores know; each raises ThemisError where it cannot tell."""
+    """What engines and stores know of this machine; each method may raise ThemisError."""
 
     def control(self) -> str:
-        """How processes are controlled here: cgroup, namespace or tree."""
+        """How the node would control processes: cgroup, namespace or tree."""
 
     def reasons(self) -> Sequence[str]:
         """Why better ways do not work here."""
 
     def gpus(self) -> Sequence[GpuFound]:
-        """The GPUs, if there are any."""
+        """The GPUs of this machine."""
 
     def cluster(self, config: ServiceConfig) -> str:
-        """A few words on the cluster that the engine is of; an error if it cannot be used."""
+        """A few words on the cluster of the engine; an error if the engine cannot use it."""
 
     def store(self, url: str) -> str:
-        """A few words on the store, after having looked into it without changing it."""
+        """A few words on the store, which is not changed."""
 
 
 class MachineFacts(Protocol):
-    """What the checks look at."""
+    """What the operating system knows of this machine."""
 
     @property
-    def probe(self) -> Probe | None:
-        """What engines and stores know; None where none is installed."""
+    def probe(self) -> Probe:
+        """What engines and stores know of it."""
 
     def uid(self) -> int:
-        """Who we are."""
+        """The user of this process."""
 
     def account_exists(self, account: str) -> bool:
-        """Whether jobs can run as this user here: by its name, or UID, or UID:GID."""
+        """Whether jobs can run as this user: a name, UID or UID:GID."""
 
     def free_bytes(self, folder: Path) -> int:
-        """What is left on the disk of a folder, or of its nearest parent that is there."""
+        """The free space for a folder, which need not exist yet."""
 
     def writable(self, folder: Path) -> bool:
         """Whether files can be made in a folder, or the folder itself made."""
 
     def is_folder(self, folder: Path) -> bool:
-        """Whether a folder is there."""
+        """Whether a folder exists."""
 
     def marked_by(self, folder: Path) -> Sequence[str]:
-        """The nodes that have left marks in a shared folder."""
+        """The nodes whose marks a shared folder has."""
 
     def filesystem(self, folder: Path) -> str:
-        """The type of the file system that a folder is on."""
+        """The type of a folder's file system."""
 
     def clock_synchronised(self) -> bool | None:
-        """Whether somebody sets this machine's clock; None where that cannot be told."""
+        """Whether a time service sets the clock; None if the system cannot tell."""
 
     def port_free(self, address: Address) -> bool:
-        """Whether one could listen there now."""
+        """Whether a server could listen there now."""
 
 
 LOCAL = "local"
 """The engine that starts jobs on machines with nodes of their own, such as this one."""
-_INSTALLED = {
+_INSTALL_ADVICE = {
     "slurm": "run the service where users of Slurm submit, with its commands on the PATH",
     "ray": "pip install 'themis-scheduler[ray]', or let ray.python name a Python that has Ray",
 }
-"""What helps where an engine has not what it needs on this machine."""
-_ANSWERING = {
+_ANSWER_ADVICE = {
     "slurm": "is slurmctld up, and does this machine have its slurm.conf (SLURM_CONF)?",
     "ray": "is the cluster up, and Ray's port for clients open to this machine?",
 }
-"""What to look at where a cluster does not answer."""
 
-Check = Callable[[MachineFacts, ServiceConfig, float], Iterable[Finding]]
+Found = tuple[CheckVerdict, str, str]
+"""Verdict, what was found, and advice."""
+Check = Callable[[MachineFacts, ServiceConfig, float], Iterable[Found]]
 
 
-def check_engine(machine: MachineFacts, config: ServiceConfig, now: float) -> Iterable[Finding]:
-    """Whether the cluster is there that another scheduler rules."""
-    name, ruler = "engine", config.engine.partition(":")[0]
-    if ruler == LOCAL:
+def _ok(what: str) -> Found:
+    return CheckVerdict.OK, what, ""
+
+
+def _skipped(what: str) -> Found:
+    return CheckVerdict.SKIPPED, what, ""
+
+
+def _warning(what: str, advice: str) -> Found:
+    return CheckVerdict.WARNING, what, advice
+
+
+def _failed(what: str, advice: str = "") -> Found:
+    return CheckVerdict.FAILED, what, advice
+
+
+def check_engine(machine: MachineFacts, config: ServiceConfig, now: float) -> Iterable[Found]:
+    """Whether the cluster of another scheduler can be used."""
+    scheduler = config.engine.partition(":")[0]
+    if scheduler == LOCAL:
         return
     try:
         check_bridge(config)
     except ConfigError as error:
-        yield Finding(name, CheckVerdict.FAILED, str(error), "see the guide of this engine")
-    if machine.probe is None:
-        yield Finding(name, CheckVerdict.SKIPPED, "no engine is installed here")
-        return
+        yield _failed(str(error), "see the guide of this engine")
     try:
-        yield Finding(name, CheckVerdict.OK, machine.probe.cluster(config))
+        yield _ok(machine.probe.cluster(config))
     except ThemisError as error:
-        advice = _INSTALLED if isinstance(error, ConfigError) else _ANSWERING
-        yield Finding(name, CheckVerdict.FAILED, one_line(error), advice[ruler])
+        advice = _INSTALL_ADVICE if isinstance(error, ConfigError) else _ANSWER_ADVICE
+        yield _failed(one_line(error), advice[scheduler])
 
 
-def check_control(machine: MachineFacts, config: ServiceConfig, now: float) -> Iterable[Finding]:
-    """Whether a job that does not want to go can be made to."""
-    name = "process control"
+def check_control(machine: MachineFacts, config: ServiceConfig, now: float) -> Iterable[Found]:
+    """Whether the node can stop a job that tries to survive."""
     if config.engine != LOCAL:
-        yield Finding(name, CheckVerdict.SKIPPED, "jobs run on the machines of the engine")
-        return
-    if machine.probe is None:
-        yield Finding(name, CheckVerdict.SKIPPED, "no engine is installed here")
+        yield _skipped("jobs run on the machines of the engine")
         return
     kind = machine.probe.control()
-    if kind == "tree":
-        advice = "run the node as root with cgroup v2, or allow user namespaces"
-        why = "; ".join(machine.probe.reasons())
-        what = "process trees only: a job that hides may survive, and quarantines its GPU"
-        yield Finding(name, CheckVerdict.WARNING, f"{what} ({why})" if why else what, advice)
-    else:
-        yield Finding(name, CheckVerdict.OK, kind)
+    if kind != "tree":
+        yield _ok(kind)
+        return
+    what = "process trees only: a job that hides may survive, and quarantines its GPU"
+    reasons = "; ".join(machine.probe.reasons())
+    what = f"{what} ({reasons})" if reasons else what
+    yield _warning(what, "run the node as root with cgroup v2, or allow user namespaces")
 
 
-def check_accounts(machine: MachineFacts, config: ServiceConfig, now: float) -> Iterable[Finding]:
-    """Whether tenants' jobs are kept apart."""
-    name = "accounts"
+def check_accounts(machine: MachineFacts, config: ServiceConfig, now: float) -> Iterable[Found]:
+    """Whether jobs of different tenants run as different users."""
     root = machine.uid() == 0
     if config.trust_tenants:
-        who = config.job_account if root else "this node's own user"
-        what = f"trust_tenants: all jobs run as {who} and can read each other's files"
+        user = config.job_account if root else "this node's own user"
+        what = f"trust_tenants: all jobs run as {user} and can read each other's files"
         advice = "name accounts, without trust_tenants"
-        advice = advice if root else f"run the node as root; {advice}"
-        yield Finding(name, CheckVerdict.WARNING, what, advice)
+        yield _warning(what, advice if root else f"run the node as root; {advice}")
         if root and not machine.account_exists(config.job_account):
-            advice = "set job_account to a user that is there"
-            yield Finding(name, CheckVerdict.FAILED, f"no such user: {config.job_account}", advice)
+            what = f"no such user: {config.job_account}"
+            yield _failed(what, "set job_account to a user of this machine")
     elif not root and config.node.owner:
-        yield Finding(name, CheckVerdict.OK, f"not root: this node serves {config.node.owner} only")
+        yield _ok(f"not root: this node serves {config.node.owner} only")
     elif not root:
         what = f"not root (uid {machine.uid()}): this node could serve one owner, none is named"
-        yield Finding(name, CheckVerdict.WARNING, what, "set node.owner, or run it as root")
+        yield _warning(what, "set node.owner, or run it as root")
     elif not config.accounts:
         advice = "add `accounts: {OWNER: USER}`; jobs of owners without one are refused"
-        yield Finding(name, CheckVerdict.WARNING, "root, but no owner has an account", advice)
+        yield _warning("root, but no owner has an account", advice)
     else:
-        yield from _check_each_account(machine, config)
+        yield from _check_each_account(machine, config.accounts)
 
 
-def _check_each_account(machine: MachineFacts, config: ServiceConfig) -> Iterable[Finding]:
-    accounts = config.accounts
+def _check_each_account(machine: MachineFacts, accounts: Mapping[str, str]) -> Iterable[Found]:
     unknown = [owner for owner in accounts if not machine.account_exists(accounts[owner])]
     if unknown:
         what = f"no such user here: {', '.join(f'{o} ({accounts[o]})' for o in unknown[:5])}"
-        advice = "make the users the same on all nodes, or write UID:GID"
-        yield Finding("accounts", CheckVerdict.WARNING, what, advice)
+        yield _warning(what, "make the users the same on all nodes, or write UID:GID")
     users = [account.partition(":")[0] for account in accounts.values()]
     shared = [owner for owner in accounts if users.count(accounts[owner].partition(":")[0]) > 1]
     if shared:
         what = f"owners with the same user, which nodes refuse: {', '.join(shared[:5])}"
-        yield Finding("accounts", CheckVerdict.FAILED, what, "give each owner another one")
+        yield _failed(what, "give each owner another one")
     if not unknown and not shared:
-        yield Finding(
-            "accounts", CheckVerdict.OK, f"{len(accounts)} owners have users of their own"
-        )
+        yield _ok(f"{len(accounts)} owners have users of their own")
 
 
-def check_local_nodes(
-    machine: MachineFacts, config: ServiceConfig, now: float
-) -> Iterable[Finding]:
-    """Whether the nodes that the service starts by itself could run."""
-    if config.local_nodes is None:
-        return
-    machines = local_machines(config)
-    gpus = sum(each.gpus for each in machines)
-    yield Finding(
-        "local nodes", CheckVerdict.OK, f"{len(machines)} machines with {gpus} pretend GPUs"
-    )
-
-
-def check_gpus(machine: MachineFacts, config: ServiceConfig, now: float) -> Iterable[Finding]:
-    """Which GPUs could be leased."""
-    name = "GPUs"
-    if config.engine != LOCAL:
-        yield Finding(name, CheckVerdict.SKIPPED, "those of the machines of the engine are used")
-        return
-    if config.node.pretend:
-        yield Finding(name, CheckVerdict.OK, f"{config.node.pretend} pretend GPUs")
-        return
+def check_local_nodes(machine: MachineFacts, config: ServiceConfig, now: float) -> Iterable[Found]:
+    """Whether the nodes that the service starts on this host could run."""
     if config.local_nodes is not None:
-        yield Finding(name, CheckVerdict.SKIPPED, "local nodes pretend theirs")
-        return
-    if machine.probe is None:
-        yield Finding(name, CheckVerdict.SKIPPED, "no engine is installed here")
-        return
-    gpus = machine.probe.gpus()
-    if not gpus:
+        machines = local_machines(config)
+        gpus = sum(each.gpus for each in machines)
+        yield _ok(f"{len(machines)} machines with {gpus} pretend GPUs")
+
+
+def check_gpus(machine: MachineFacts, config: ServiceConfig, now: float) -> Iterable[Found]:
+    """Which GPUs could be leased."""
+    if config.engine != LOCAL:
+        yield _skipped("those of the machines of the engine are used")
+    elif config.node.pretend:
+        yield _ok(f"{config.node.pretend} pretend GPUs")
+    elif config.local_nodes is not None:
+        yield _skipped("local nodes pretend theirs")
+    elif gpus := machine.probe.gpus():
+        bad = [gpu for gpu in gpus if gpu.trouble]
+        for gpu in bad:
+            yield _warning(f"{gpu.name}: {gpu.trouble}", "it is quarantined")
+        yield _ok(f"{len(gpus) - len(bad)} of {len(gpus)} can be leased")
+    else:
         advice = "is the driver loaded (nvidia-smi)? without GPUs: node.pretend"
-        yield Finding(name, CheckVerdict.WARNING, "none found", advice)
-        return
-    bad = [gpu for gpu in gpus if gpu.trouble]
-    for gpu in bad:
-        yield Finding(name, CheckVerdict.WARNING, f"{gpu.name}: {gpu.trouble}", "it is quarantined")
-    yield Finding(name, CheckVerdict.OK, f"{len(gpus) - len(bad)} of {len(gpus)} can be leased")
+        yield _warning("none found", advice)
 
 
-def check_disk(machine: MachineFacts, config: ServiceConfig, now: float) -> Iterable[Finding]:
+def check_disk(machine: MachineFacts, config: ServiceConfig, now: float) -> Iterable[Found]:
     """Whether there is room for the store, and a folder to put it in."""
     folder = config.state_dir
     if not machine.writable(folder):
         advice = f"make {folder} for the service's user, or set state_dir"
-        yield Finding("disk", CheckVerdict.FAILED, f"{folder} cannot be written to", advice)
+        yield _failed(f"{folder} cannot be written to", advice)
         return
     free = machine.free_bytes(folder)
     what = f"{free / 1e9:.1f} GB free in {folder}"
     if free < FEW_BYTES:
-        advice = "below this the service takes no new apps soon; make room"
-        yield Finding("disk", CheckVerdict.FAILED, what, advice)
+        yield _failed(what, "make room: below this the service soon refuses new apps")
     elif free < min(ENOUGH_BYTES, config.retention.bytes):
-        advice = "make room, or lower retention.bytes"
-        yield Finding("disk", CheckVerdict.WARNING, what, advice)
+        yield _warning(what, "make room, or lower retention.bytes")
     else:
-        yield Finding("disk", CheckVerdict.OK, what)
+        yield _ok(what)
 
 
-def check_clock(machine: MachineFacts, config: ServiceConfig, now: float) -> Iterable[Finding]:
+def check_clock(machine: MachineFacts, config: ServiceConfig, now: float) -> Iterable[Found]:
     """Whether certificates and tokens can be judged. Leases do not depend on this clock."""
     # 2024: no release is older.
     if now < 1_704_067_200.0:
-        advice = "set the clock: tokens and certificates look invalid"
-        yield Finding("clock", CheckVerdict.FAILED, "it is far behind", advice)
+        yield _failed("it is far behind", "set the clock: tokens and certificates look invalid")
         return
     synchronised = machine.clock_synchronised()
     if synchronised is None:
-        yield Finding("clock", CheckVerdict.SKIPPED, "this system does not tell who sets it")
+        yield _skipped("this system does not tell whether it is synchronised")
     elif synchronised:
-        yield Finding("clock", CheckVerdict.OK, "synchronised")
+        yield _ok("synchronised")
     else:
         advice = "run chrony or systemd-timesyncd (leases do not depend on it, tokens do)"
-        yield Finding("clock", CheckVerdict.WARNING, "nobody sets it", advice)
+        yield _warning("not synchronised", advice)
 
 
-def check_ports(machine: MachineFacts, config: ServiceConfig, now: float) -> Iterable[Finding]:
+def check_ports(machine: MachineFacts, config: ServiceConfig, now: float) -> Iterable[Found]:
     """Whether the service could listen."""
-    for key in ("grpc", "http"):
-        address = getattr(config, key)
+    for key, address in (("grpc", config.grpc), ("http", config.http)):
         if address.port == 0 or machine.port_free(address):
-            yield Finding("ports", CheckVerdict.OK, f"{key} {address} is free")
+            yield _ok(f"{key} {address} is free")
         else:
             advice = f"if that is not the service itself, set {key}"
-            yield Finding("ports", CheckVerdict.WARNING, f"{key} {address} is taken", advice)
+            yield _warning(f"{key} {address} is taken", advice)
 
 
-def check_sharing(machine: MachineFacts, config: ServiceConfig, now: float) -> Iterable[Finding]:
-    """Whether a job can go on on another machine."""
-    name = "shared storage"
+def check_shared_storage(
+    machine: MachineFacts, config: ServiceConfig, now: float
+) -> Iterable[Found]:
+    """Whether a job that moves to another machine finds its checkpoints there."""
     folder = config.shared_dir
     if folder is None and config.local_nodes is not None:
-        yield Finding(name, CheckVerdict.OK, f"local nodes share {nodes_folder(config)}")
-        return
-    if folder is None:
+        yield _ok(f"local nodes share {nodes_folder(config)}")
+    elif folder is None:
         advice = "set shared_dir; a job that moves finds its checkpoints on shared storage only"
-        yield Finding(name, CheckVerdict.WARNING, "none is named", advice)
-        return
-    if not machine.is_folder(folder):
+        yield _warning("none is named", advice)
+    elif not machine.is_folder(folder):
         advice = "mount it; nodes do not make it, for it would be on their own disks"
-        yield Finding(name, CheckVerdict.FAILED, f"{folder} is not there", advice)
-        return
-    if not machine.writable(folder):
-        yield Finding(
-            name, CheckVerdict.FAILED, f"{folder} cannot be written to", "mount it, or chmod"
-        )
-        return
-    kind, nodes = machine.filesystem(folder), machine.marked_by(folder)
+        yield _failed(f"{folder} does not exist", advice)
+    elif not machine.writable(folder):
+        yield _failed(f"{folder} cannot be written to", "mount it, or chmod")
+    else:
+        yield from _check_shared_folder(machine, folder)
+
+
+def _check_shared_folder(machine: MachineFacts, folder: Path) -> Iterable[Found]:
+    nodes, kind = machine.marked_by(folder), machine.filesystem(folder)
     if nodes:
-        many = f", and {len(nodes) - 5} more" if len(nodes) > 5 else ""
-        yield Finding(name, CheckVerdict.OK, f"marks there of: {', '.join(nodes[:5])}{many}")
+        more = f", and {len(nodes) - 5} more" if len(nodes) > 5 else ""
+        yield _ok(f"it has marks of {', '.join(nodes[:5])}{more}")
     if kind in SHARED_FILESYSTEMS:
-        yield Finding(name, CheckVerdict.OK, f"{folder} is on {kind}")
+        yield _ok(f"{folder} is on {kind}")
     else:
         what = f"{folder} is on {kind}, which other machines do not see"
-        advice = "fine on one machine; on several use a network file system"
-        yield Finding(name, CheckVerdict.WARNING, what, advice)
+        yield _warning(what, "fine on one machine; on several use a network file system")
 
 
-def check_store(machine: MachineFacts, config: ServiceConfig, now: float) -> Iterable[Finding]:
+def check_store(machine: MachineFacts, config: ServiceConfig, now: float) -> Iterable[Found]:
     """Whether the store can be read."""
-    if machine.probe is None:
-        yield Finding("store", CheckVerdict.SKIPPED, "no store is installed here")
-        return
-    yield Finding("store", CheckVerdict.OK, machine.probe.store(config.store))
+    yield _ok(machine.probe.store(config.store))
 
 
-def check_certificates(
-    machine: MachineFacts, config: ServiceConfig, now: float
-) -> Iterable[Finding]:
+def check_certificates(machine: MachineFacts, config: ServiceConfig, now: float) -> Iterable[Found]:
     """Whether TLS would work, and for how long."""
-    name = "certificates"
     files = [path for path in (config.tls.cert, config.tls.ca, config.node.cert) if path]
     if not files:
-        yield Finding(name, CheckVerdict.OK, "none: the service stays on loopback")
+        yield _ok("none: the service listens on loopback only")
         return
     check_files(config.tls, now=now)
     for path in files:
         left = days_left(path, now=now)
+        what = f"{path} is valid for {left:.0f} days"
         soon = left < WARN_DAYS
-        advice = "make another with `themis cert`, then restart" if soon else ""
-        verdict = CheckVerdict.WARNING if soon else CheckVerdict.OK
-        yield Finding(name, verdict, f"{path} is valid for {left:.0f} days", advice)
+        yield _warning(what, "make another with `themis cert`, then restart") if soon else _ok(what)
 
 
-CHECKS: tuple[Check, ...] = (
-    check_engine,
-    check_control,
-    check_accounts,
-    check_local_nodes,
-    check_gpus,
-    check_disk,
-    check_clock,
-    check_ports,
-    check_sharing,
-    check_store,
-    check_certificates,
-)
+CHECKS: Mapping[str, Check] = {
+    "engine": check_engine,
+    "process control": check_control,
+    "accounts": check_accounts,
+    "local nodes": check_local_nodes,
+    "GPUs": check_gpus,
+    "disk": check_disk,
+    "clock": check_clock,
+    "ports": check_ports,
+    "shared storage": check_shared_storage,
+    "store": check_store,
+    "certificates": check_certificates,
+}
 
 
 def examine_machine(
-    machine: MachineFacts, config: ServiceConfig, *, now: float, checks: Sequence[Check] = CHECKS
+    machine: MachineFacts, config: ServiceConfig, *, now: float
 ) -> tuple[Finding, ...]:
-    """What all checks found. One that fails by itself is a finding and not the end."""
+    """What all checks found. A check that fails by itself is a finding, and the others go on."""
     found: list[Finding] = []
-    for check in checks:
-        name = check.__name__.removeprefix("check_").replace("_", " ")
+    for name, check in CHECKS.items():
         try:
-            found.extend(check(machine, config, now))
+            found.extend(Finding(name, *each) for each in check(machine, config, now))
         except ConfigError as error:
-            found.append(Finding(name, CheckVerdict.FAILED, str(error)))
+            found.append(Finding(name, *_failed(str(error))))
         except (ThemisError, OSError) as error:
-            found.append(Finding(name, CheckVerdict.FAILED, f"could not be checked: {error}"))
+            found.append(Finding(name, *_failed(f"could not be checked: {error}")))
     return tuple(found)

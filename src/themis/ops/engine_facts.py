@@ -15,18 +15,18 @@ from themis.service.persistence.store import open_store
 from themis.service.persistence.store.urls import sqlite_path
 
 _PATIENCE = 10.0
-"""Seconds for an answer of a cluster."""
+"""How long a cluster may take to answer, in seconds."""
 
 
 class EngineProbe:
-    """Tries for real how jobs could be killed here, and looks at GPUs and store."""
+    """Asks the engines, the driver and the store of this machine; kills a process of its own."""
 
     def __init__(self, inventory: GpuInventory | None = None) -> None:
         self._inventory = inventory or NvidiaGpus(socket.gethostname())
         self._choice: ChosenControl | None = None
 
     def control(self) -> str:
-        """How processes are controlled here: the best that a victim did not survive."""
+        """How the node would control processes: the best way that works here."""
         if self._choice is None:
             try:
                 self._choice = choose()
@@ -35,12 +35,12 @@ class EngineProbe:
         return self._choice.name
 
     def reasons(self) -> Sequence[str]:
-        """Why better ones were not taken."""
+        """Why better ways do not work here."""
         self.control()
         return self._choice.reasons if self._choice else ()
 
     def gpus(self) -> Sequence[GpuFound]:
-        """The GPUs that the driver knows; none where there is no driver."""
+        """The GPUs that the driver knows; none without a driver."""
         try:
             found = self._inventory.discover(lambda _: False)
         except UnavailableError:
@@ -51,23 +51,23 @@ class EngineProbe:
         )
 
     def cluster(self, config: ServiceConfig) -> str:
-        """A few words on the cluster that the engine is of, as far as it is there."""
+        """A few words on the cluster of the engine, as far as it answers."""
         if config.engine == "slurm":
             commands = Commands(limit=_PATIENCE)
             commands.check()
             return asyncio.run(commands.ping())
         version = ray_version(str(config.ray.python or ""))
         if not config.engine.startswith("ray://"):
-            return f"Ray {version}; whether a cluster runs here was not looked at"
+            return f"Ray {version}; whether a cluster runs here was not checked"
         host, _, port = config.engine.removeprefix("ray://").rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), _PATIENCE).close()
         except (OSError, OverflowError) as error:
             raise UnavailableError(f"{config.engine} does not answer: {error}") from None
-        return f"Ray {version}; somebody listens at {config.engine}"
+        return f"Ray {version}; a server listens at {config.engine}"
 
     def store(self, url: str) -> str:
-        """A few words on the store, after having looked into it without changing it."""
+        """A few words on the store, which is not changed."""
         path = sqlite_path(url)
         if path is not None and not path.exists():
             return f"none yet; the first start makes {path}"

@@ -16,26 +16,26 @@ from themis.ops.doctor import Probe
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _TIME_ERROR = 5
-"""What adjtimex(2) returns while nobody sets the clock."""
+"""What adjtimex(2) returns while no time service sets the clock."""
 
 
 class LocalMachine:
-    """Looks for real, and changes nothing that stays."""
+    """The machine of this process; nothing that stays is changed."""
 
-    def __init__(self, probe: Probe | None = None) -> None:
+    def __init__(self, probe: Probe) -> None:
         self._probe = probe
 
     @property
-    def probe(self) -> Probe | None:
-        """What engines and stores know."""
+    def probe(self) -> Probe:
+        """What engines and stores know of it."""
         return self._probe
 
     def uid(self) -> int:
-        """Who we are."""
+        """The user of this process."""
         return os.geteuid()
 
     def account_exists(self, account: str) -> bool:
-        """Whether jobs can run as this user here: by its name, or UID, or UID:GID."""
+        """Whether jobs can run as this user: a name, UID or UID:GID."""
         user, colon, _ = account.partition(":")
         if colon:
             return True
@@ -49,7 +49,7 @@ class LocalMachine:
         return True
 
     def free_bytes(self, folder: Path) -> int:
-        """What is left on the disk of a folder, or of its nearest parent that is there."""
+        """The free space for a folder, which need not exist yet."""
         return shutil.disk_usage(_nearest(folder)).free
 
     def writable(self, folder: Path) -> bool:
@@ -58,19 +58,19 @@ class LocalMachine:
         return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 
     def is_folder(self, folder: Path) -> bool:
-        """Whether a folder is there."""
+        """Whether a folder exists."""
         return folder.is_dir()
 
     def marked_by(self, folder: Path) -> Sequence[str]:
-        """The nodes that have left marks in a shared folder."""
+        """The nodes whose marks a shared folder has."""
         return marked_by(folder)
 
     def filesystem(self, folder: Path) -> str:
-        """The type of the file system that a folder is on."""
+        """The type of a folder's file system."""
         return filesystem_of(_nearest(folder).resolve(), _MOUNTS.read_text(errors="replace"))
 
     def clock_synchronised(self) -> bool | None:
-        """Whether somebody sets this machine's clock."""
+        """Whether a time service sets the clock; None if the system cannot tell."""
         try:
             adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
         except (OSError, AttributeError):
@@ -80,7 +80,7 @@ class LocalMachine:
         return None if state < 0 else state != _TIME_ERROR
 
     def port_free(self, address: Address) -> bool:
-        """Whether one could listen there now."""
+        """Whether a server could listen there now."""
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -109,7 +109,7 @@ def filesystem_of(folder: Path, mounts: str) -> str:
 
 
 def _nearest(folder: Path) -> Path:
-    """The folder, or the nearest parent that is there."""
+    """The folder, or its nearest parent that exists."""
     here = folder.absolute()
     while not here.exists() and here != here.parent:
         here = here.parent

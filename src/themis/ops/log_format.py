@@ -1,12 +1,12 @@
-"""Lines of logs: which request and which round they belong to, for people or for programs.
+"""Log lines for people or for programs, with the request and the round that they belong to.
 
     start_logging("info", "json")
     with marked(request=request_id(given)):
         log.info("quota of %s is %d", owner, quota)     # {..., "request": "3f09a1b2c3d4"}
 
-Whatever is in a message, a line stays a line: what could end it, steer a terminal or pass for
-another one is written as an escape. That is the second line of defence; who writes a message
-decides how long it may be, and whether names are cleaned first.
+A message cannot end its line, steer a terminal or imitate another line: such characters are
+written as escapes. That is the second line of defence; the caller limits the length of a message
+and cleans names in it.
 """
 
 import json
@@ -30,7 +30,7 @@ _round: ContextVar[int | None] = ContextVar("round", default=None)
 def request_id(given: object = None) -> str:
     """The id of a request: the caller's own, if it is harmless, else a new one.
 
-    One that looks like a secret is not taken: ids are told to others who read the log.
+    One that looks like a secret is not taken: others read the log.
     """
     if isinstance(given, str) and _HARMLESS.fullmatch(given) and redact(given) == given:
         return given
@@ -38,18 +38,18 @@ def request_id(given: object = None) -> str:
 
 
 def report_id(node: str, boot: int, number: int) -> str:
-    """The id of a node's report: both ends know it without saying it."""
+    """The id of a node's report, which node and service make alike."""
     return f"{node}.{boot}.{number}"
 
 
 def current_request() -> str:
-    """The id of the request that is answered just now; empty outside of any."""
+    """The id of the request in progress, or an empty text."""
     return _request.get()
 
 
 @contextmanager
 def marked(*, request: str | None = None, round: int | None = None) -> Iterator[None]:  # noqa: A002 - as the field is called
-    """Say of all lines within which request and round they belong to.
+    """Mark all lines written inside with a request and a round.
 
     Args:
         request: Its id; None leaves it as it is, empty is no request.
@@ -75,7 +75,7 @@ class Marks(logging.Filter):
 
 
 class TextLines(logging.Formatter):
-    """A line for people; of a traceback as many as it has, each set in."""
+    """Lines for people; those of a traceback are indented."""
 
     def __init__(self) -> None:
         super().__init__(_FORMAT)
@@ -95,7 +95,7 @@ class JsonLines(logging.Formatter):
     """One JSON object a line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The object, in ASCII: nothing in it can be more than text."""
+        """The object, in ASCII: no character in it can steer a terminal."""
         told: dict[str, object] = {
             "at": record.created,
             "level": record.levelname.lower(),
@@ -120,10 +120,10 @@ def start_logging(log_level: str, log_format: str) -> None:
     """Log to standard error, without secrets.
 
     Args:
-        log_level: Of what Themis itself says; of libraries only warnings are kept.
+        log_level: The least level of lines of Themis; libraries only warn.
         log_format: `text` for people or `json` for programs.
     """
-    # gRPC writes to standard error by itself, also of what is none.
+    # gRPC writes to standard error by itself, also when nothing is wrong.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     handler = logging.StreamHandler()
     handler.addFilter(Marks())

@@ -1,6 +1,6 @@
-"""Tells systemd how a service is, by its protocol: one datagram to the socket that it names.
+"""Tells systemd the state of a service: one datagram to the socket that systemd names.
 
-notify(READY)           # for units with Type=notify: what waits for us may start now
+notify(READY)           # for units with Type=notify: units that wait for this one may start
 """
 
 import os
@@ -11,7 +11,7 @@ READY, STOPPING = "READY=1", "STOPPING=1"
 
 
 def notify(text: str) -> None:
-    """Tell systemd, where it has asked to be told; never a reason to fail."""
+    """Tell systemd, if it named a socket; a failure is ignored."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return
