@@ -29,7 +29,8 @@ class FilePosition:
     """Where in a file a value stands, for messages about it."""
 
     file: str = ""
-    lines: Mapping[Steps, int] = field(default_factory=dict)
+    lines: Mapping[Steps, int | str] = field(default_factory=dict)
+    """The line of each value, or the flag that gives it."""
     steps: Steps = ()
     texts: Mapping[Steps, str] = field(default_factory=dict)
     """Plain words as they stand in the file: YAML makes other numbers of 0x4, 010 and 1:30."""
@@ -46,12 +47,29 @@ class FilePosition:
 
     @property
     def where(self) -> str:
-        """File and line, as far as known; a missing key is where its mapping starts."""
+        """File and line, or a flag; a missing key is where its mapping starts."""
         steps = self.steps
         while steps and steps not in self.lines:
             steps = steps[:-1]
         line = self.lines.get(steps)
+        if isinstance(line, str):
+            return line
         return f"{self.file}:{line}" if line else self.file
+
+    def overridden(self, steps: Steps, flag: str, texts: Mapping[Steps, str]) -> "FilePosition":
+        """The same document, in which a flag gives the value at these steps.
+
+        Args:
+            steps: The way to the value from the top.
+            flag: What errors name instead of file and line.
+            texts: Plain words in the value, as the flag has them.
+        """
+
+        def others(known: Mapping[Steps, Any]) -> dict[Steps, Any]:
+            return {at: item for at, item in known.items() if at[: len(steps)] != steps}
+
+        lines = {**others(self.lines), steps: flag}
+        return replace(self, lines=lines, texts={**others(self.texts), **texts})
 
     def error(self, given: object, allowed: str) -> ConfigError:
         """An error about the value here."""

@@ -10,16 +10,16 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from themis.cli.common.output import note
 from themis.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from themis.apps import AppFile
-    from themis.recording.yaml_documents import FilePosition
+    from themis.recording.yaml_documents import FilePosition, Steps
 
 STANDARD_INPUT = "-"
 _WHOLE = ("env.", "search.params.")
@@ -30,16 +30,7 @@ _SPOTS: dict[str, tuple[str, ...]] = {
     "min_gpus": ("gpus", "per_job_min"),
     "max_gpus": ("gpus", "per_job_max"),
 }
-"""Where in a file stands what a plan finds wrong."""
-
-
-class KeyOverride(NamedTuple):
-    """A key that --set gives another value."""
-
-    key: str
-    steps: tuple[str, ...]
-    value: Any
-    texts: dict[tuple[str | int, ...], str]
+"""Where the file has what a plan finds wrong."""
 
 
 def read_written(
@@ -80,31 +71,32 @@ def check_app(
     seed: int | None = None,
     folder: str = "",
 ) -> AppFile:
-    """The app in plain data, after all that can be said about it here has been said.
+    """The app in plain data, checked as far as this machine can.
 
     Raises:
         ConfigError: Something in it cannot be; says where.
     """
     from themis.apps import parse_app  # noqa: PLC0415 - late, so that --help is quick
 
-    made = [_change(text) for text in changes]
-    if name is not None:
-        made.append(KeyOverride("name", ("name",), name, {}))
     given = (data, place)
-    data, place = _changed(data, place, made)
+    if isinstance(data, dict):
+        for text in changes:
+            data, place = _with_change(data, place, text)
+        if name is not None:
+            data, place = data | {"name": name}, place.overridden(("name",), "--name", {})
     try:
         written = parse_app(data, place)
         _lay_out(written, place, seed)
     except ConfigError as error:
-        blamed = _blamed(error, made)
-        if blamed is error and made and _is_sound(*given, seed):
-            blamed = ConfigError(error.key, error.given, error.allowed, "--set")
-        raise blamed from None
+        if not changes or error.where.startswith("--") or not _is_sound(*given, seed):
+            raise
+        # The file alone is right: the mistake comes from a flag, wherever it shows.
+        raise ConfigError(error.key, error.given, error.allowed, "--set") from None
     return replace(written, workdir=_workdir(written.workdir, folder))
 
 
 def _is_sound(data: Any, place: FilePosition, seed: int | None) -> bool:
-    """Whether an app is one as it stands, so that what is wrong comes from flags."""
+    """Whether an app is right without the flags."""
     from themis.apps import parse_app  # noqa: PLC0415 - late, so that --help is quick
 
     try:
@@ -115,7 +107,7 @@ def _is_sound(data: Any, place: FilePosition, seed: int | None) -> bool:
 
 
 def _lay_out(written: AppFile, place: FilePosition, seed: int | None) -> None:
-    """See that it comes to something: the service would say the same, without the line."""
+    """Plan it, to find what is wrong: the service would say the same, without the line."""
     from themis.apps import plan_app  # noqa: PLC0415 - late, so that --help is quick
     from themis.core.model import AppId, OwnerId  # noqa: PLC0415 - see above
 
@@ -145,7 +137,10 @@ def _workdir(given: str, folder: str) -> str:
 # --set
 
 
-def _change(text: str) -> KeyOverride:
+def _with_change(
+    data: dict[str, Any], place: FilePosition, text: str
+) -> tuple[dict[str, Any], FilePosition]:
+    """The data with the value of one --set."""
     key, equals, value = text.partition("=")
     key = key.strip()
     if not equals or not key:
@@ -153,16 +148,23 @@ def _change(text: str) -> KeyOverride:
     steps = _steps(key)
     if "" in steps:
         raise ConfigError("--set", key, "a key of the app file, for example stop.max_iterations")
-    if key.startswith("env."):
-        # As it stands: a variable is a text, and may be a secret that no message repeats.
-        return KeyOverride(key, steps, value, {})
+    parsed, texts = _parsed(key, value)
+    below = {(*steps, *at): word for at, word in texts.items()}
+    return _replaced(data, steps, parsed, key), place.overridden(steps, "--set", below)
+
+
+def _parsed(key: str, value: str) -> tuple[Any, Mapping[Steps, str]]:
+    """A value as the app file would have it, and its plain words."""
     from themis.recording.yaml_documents import parse_document  # noqa: PLC0415 - for a quick --help
 
+    if key.startswith("env."):
+        # As it stands: a variable is a text, and may be a secret that no message repeats.
+        return value, {}
     try:
-        data, place = parse_document(value, "")
+        parsed, place = parse_document(value, "")
     except ConfigError as error:
         raise ConfigError(key, error.given, "a value as in the app file", "--set") from None
-    return KeyOverride(key, steps, data, {(*steps, *at): word for at, word in place.texts.items()})
+    return parsed, place.texts
 
 
 def _steps(key: str) -> tuple[str, ...]:
@@ -172,42 +174,11 @@ def _steps(key: str) -> tuple[str, ...]:
     return tuple(key.split("."))
 
 
-def _changed(
-    data: Any, place: FilePosition, changes: Sequence[KeyOverride]
-) -> tuple[Any, FilePosition]:
-    """Data with other values, and what is known about its places without that about the old."""
-    if not changes or not isinstance(data, dict):
-        return data, place
-    lines, texts = dict(place.lines), dict(place.texts)
-    for change in changes:
-        data = _with(data, change.steps, change)
-        for known in (lines, texts):
-            depth = len(change.steps)
-            for steps in [steps for steps in known if steps[:depth] == change.steps]:
-                del known[steps]
-        texts |= change.texts
-    return data, replace(place, lines=lines, texts=texts)
-
-
-def _with(data: Any, steps: tuple[str, ...], change: KeyOverride) -> Any:
+def _replaced(data: Any, steps: tuple[str, ...], value: Any, key: str) -> Any:
     if not steps:
-        return change.value
-    if data is None:
-        data = {}
-    if not isinstance(data, dict):
-        raise ConfigError(change.key, "a key", "keys only where the file has a mapping", "--set")
+        return value
+    if not isinstance(data, dict | None):
+        raise ConfigError(key, "a key", "keys only where the file has a mapping", "--set")
     first, *rest = steps
-    return {**data, first: _with(data.get(first), tuple(rest), change)}
-
-
-def _blamed(error: ConfigError, changes: Sequence[KeyOverride]) -> ConfigError:
-    """The error, told about a flag if it is about what a flag gave."""
-    for change in changes:
-        *above, last = change.steps
-        unknown = f"key in {'.'.join(above) or 'document'}"
-        below = error.key.removeprefix(change.key)
-        about = below != error.key and (not below or below[0] in ".[")
-        if about or (error.key, error.given) == (unknown, last):
-            flag = "--name" if change.steps == ("name",) and not change.texts else "--set"
-            return ConfigError(error.key, error.given, error.allowed, flag)
-    return error
+    inner = (data or {}).get(first)
+    return {**(data or {}), first: _replaced(inner, tuple(rest), value, key)}
