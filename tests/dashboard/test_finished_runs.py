@@ -210,11 +210,6 @@ def test_every_reason_has_words() -> None:
     assert {words.tone for words in REASONS.values()} == {"good", "wait", "held", "bad"}
 
 
-class Line:
-    def __init__(self, app: str, rho: float | None, held: int, reason: str) -> None:
-        self.app, self.rho, self.held, self.reason = app, rho, held, reason
-
-
 def test_histories_stay_small_and_keep_both_ends() -> None:
     history = AppHistory()
     for number in range(10_000):
@@ -231,6 +226,6 @@ def test_histories_stay_small_and_keep_both_ends() -> None:
 def test_apps_not_seen_for_longest_are_forgotten_first() -> None:
     histories = AppHistories(most=2)
     for at, app in enumerate(("a", "b", "a", "c")):
-        histories.note(float(at), [Line(app, 1.0, 1, "SERVED")])
+        histories.note(app, float(at), 1.0, 1, "SERVED")
     assert histories.of("b").rho == ()
     assert histories.of("a").rho == ((0.0, 1.0), (2.0, 1.0))

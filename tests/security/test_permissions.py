@@ -11,12 +11,12 @@ EVERYBODY = {Verb.HEALTH, Verb.ABOUT}
 ADMIN_ONLY = {
     Verb.DRAIN, Verb.CORDON, Verb.UNCORDON, Verb.RESTORE_GPU, Verb.REMOVE_NODE, Verb.HOLD,
     Verb.RELEASE,
-    Verb.QUOTA_SET, Verb.WEIGHT_SET, Verb.TOKEN_CREATE, Verb.DOCTOR, Verb.SNAPSHOT, Verb.BACKUP,
-    Verb.LOG_READ, Verb.CONFIG_SHOW, Verb.CONFIG_RELOAD, Verb.AUDIT,
+    Verb.QUOTA_SET, Verb.WEIGHT_SET, Verb.TOKEN_CREATE, Verb.SNAPSHOT,
+    Verb.CONFIG_SHOW, Verb.CONFIG_RELOAD, Verb.AUDIT,
 }  # fmt: skip
 OWN_TO_READ = {
-    Verb.STATUS, Verb.EXPLAIN, Verb.LOGS, Verb.RESULTS, Verb.WAIT, Verb.QUOTA_SHOW,
-    Verb.WEIGHT_SHOW,
+    Verb.STATUS, Verb.EXPLAIN, Verb.LOGS, Verb.RESULTS, Verb.QUOTA_SHOW,
+
 }  # fmt: skip
 OWN_TO_CHANGE = {
     Verb.SUBMIT, Verb.PAUSE, Verb.RESUME, Verb.CANCEL, Verb.RETRY, Verb.TOKEN_LIST,
@@ -24,14 +24,14 @@ OWN_TO_CHANGE = {
 }  # fmt: skip
 AGENTS = {
     Verb.AGENT_POLL, Verb.AGENT_BID, Verb.AGENT_JOBS, Verb.AGENT_GIVE_BACK, Verb.AGENT_PHASE,
-    Verb.AGENT_FINISH, Verb.AGENT_METRICS,
+    Verb.AGENT_FINISH,
 }  # fmt: skip
 NODES = {Verb.NODE_REPORT, Verb.NODE_JOIN}
-LISTS = {Verb.LIST, Verb.FAIR}
+LISTS = {Verb.LIST}
 """Of one's own with names, of all with others anonymous."""
 SEALED = {Verb.AUCTION_SHOW, Verb.DASHBOARD, Verb.METRICS, Verb.NODES}
 ONESELF = {Verb.LOGIN, Verb.LOGOUT, Verb.WHOAMI}
-REST = {Verb.VALIDATE, Verb.WHATIF}
+REST = {Verb.WHATIF}
 
 GROUPS = (
     EVERYBODY, ADMIN_ONLY, OWN_TO_READ, OWN_TO_CHANGE, AGENTS, NODES, LISTS, SEALED, ONESELF, REST,
@@ -66,8 +66,6 @@ def expected(verb: Verb, role: Role | None, own: bool) -> Access:
         return Access.DENY
     if verb is Verb.WHATIF:
         return Access.ANONYMOUS
-    if verb is Verb.VALIDATE:
-        return Access.ALLOW
     return Access.ALLOW if own and verb in OWN_TO_CHANGE else Access.DENY
 
 

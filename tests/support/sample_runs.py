@@ -54,7 +54,7 @@ def small_run(title: str, names: Sequence[str], shift: float = 0.0) -> FinishedR
                   certificate=Certificate("default", 1.25, 1.5, exact=False)),
             {AppId(names[0]): "it asks for <i>too much</i>"}, "", (GpuId(5),),
         )  # fmt: skip
-        histories.note(at, record.apps)
+        histories.note_round(record)
         index.append(RunRound(line_of(record), Path(), beat + 1, 0, record))
     origin = DataOrigin("run", title, "themis", "lab", 600.0, 1)
     return FinishedRun(origin, topology, apps, tuple(held), histories, index, {}, "made up")

@@ -1,13 +1,13 @@
 """The rho, GPUs and reasons of apps from round to round, in bounded memory.
 
-histories.note(record.opened, record.apps)
+histories.note_round(record)
 histories.of(app).rho            # points, thinned
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
+from themis.core.arbiter.records import RoundRecord
 from themis.dashboard.model import Point, finite
 
 MOST_POINTS = 256
@@ -15,26 +15,6 @@ MOST_POINTS = 256
 MOST_REASONS = 200
 """Changes of reason, the newest."""
 MOST_APPS = 5000
-
-
-class AppRoundRow(Protocol):
-    """An app in the record of a round, as far as histories need it."""
-
-    @property
-    def app(self) -> str:
-        """Its name."""
-
-    @property
-    def rho(self) -> float | None:
-        """Its finish-time fairness in the round."""
-
-    @property
-    def held(self) -> int:
-        """How many GPUs it had after the round."""
-
-    @property
-    def reason(self) -> str:
-        """Why it had them."""
 
 
 class AppHistory:
@@ -56,10 +36,6 @@ class AppHistory:
             self._held.append((at, float(held)))
             if len(self._held) > 2 * MOST_POINTS:
                 del self._held[:MOST_POINTS]
-        self.explain(at, reason)
-
-    def explain(self, at: float, reason: str) -> None:
-        """Add a reason, if it is another one."""
         if not self._reasons or self._reasons[-1][1] != reason:
             self._reasons.append((at, reason))
             del self._reasons[:-MOST_REASONS]
@@ -94,15 +70,17 @@ class AppHistories:
         self._most = most
         self._apps: OrderedDict[str, AppHistory] = OrderedDict()
 
-    def note(self, at: float, lines: Iterable[AppRoundRow]) -> None:
+    def note_round(self, record: RoundRecord) -> None:
         """Add a round with all its apps."""
-        for line in lines:
-            mine = self._apps.get(line.app)
-            if mine is None:
-                mine = self._apps[line.app] = AppHistory()
-            self._apps.move_to_end(line.app)
-            mine.note(at, line.rho, line.held, str(line.reason))
-        while len(self._apps) > self._most:
+        for row in record.apps:
+            self.note(row.app, record.opened, row.rho, row.held, str(row.reason))
+
+    def note(self, app: str, at: float, rho: float | None, held: int, reason: str) -> None:
+        """Add an app of a round."""
+        history = self._apps.setdefault(app, AppHistory())
+        self._apps.move_to_end(app)
+        history.note(at, rho, held, reason)
+        if len(self._apps) > self._most:
             self._apps.popitem(last=False)
 
     def of(self, app: str) -> AppHistory:

@@ -106,7 +106,7 @@ class RunBuilder:
                 for lease in leases:
                     self._end(lease, at)
             case cmd.RecordRound(record=record):
-                self.histories.note(record.opened, record.apps)
+                self.histories.note_round(record)
                 self.rounds.append(RunRound(line_of(record), path, line, 0, record))
                 del self.rounds[:-_MOST_IN_MEMORY]
             case cmd.RecordApp(record=record):

@@ -93,28 +93,17 @@ def _segments_of_folder(path: Path) -> Iterator[HeldSegment]:
 def _rounds(path: Path, histories: AppHistories, progress: Progress | None) -> Iterator[RunRound]:
     for number, offset, data in _lines(path):
         try:
-            opened = float(data["opened"])
-            apps = [_AppInFile(item) for item in data["apps"]]
             line = _round_line(data)
+            for app in data["apps"]:
+                rho, held, reason = app.get("rho"), int(app["held"]), str(app["reason"])
+                histories.note(
+                    str(app["app"]), line.opened, None if rho is None else float(rho), held, reason
+                )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptLogError(str(path), number, f"not a round ({error!r})") from None
-        histories.note(opened, apps)
         if progress is not None and number % _PROGRESS_EVERY == 0:
             progress(offset, path.stat().st_size)
         yield RunRound(line, path, number, offset)
-
-
-class _AppInFile:
-    """An app of a round as the file has it."""
-
-    __slots__ = ("app", "held", "reason", "rho")
-
-    def __init__(self, data: Mapping[str, Any]) -> None:
-        self.app = str(data["app"])
-        self.held = int(data["held"])
-        self.reason = str(data["reason"])
-        rho = data.get("rho")
-        self.rho = None if rho is None else float(rho)
 
 
 def _round_line(data: Mapping[str, Any]) -> RoundLine:

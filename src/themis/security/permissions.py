@@ -30,19 +30,15 @@ class Verb(StrEnum):
 
     # For people with sweeps.
     SUBMIT = "submit"
-    VALIDATE = "validate"
-    """`submit --dry-run`, and the schema of app files."""
     LIST = "ls"
     STATUS = "status"
     EXPLAIN = "explain"
     LOGS = "logs"
     RESULTS = "results"
-    WAIT = "wait"
     PAUSE = "pause"
     RESUME = "resume"
     CANCEL = "cancel"
     RETRY = "retry"
-    FAIR = "fair"
     WHATIF = "whatif"
     # For operators.
     NODES = "nodes"
@@ -57,17 +53,12 @@ class Verb(StrEnum):
     RELEASE = "release"
     QUOTA_SHOW = "quota"
     QUOTA_SET = "quota set"
-    WEIGHT_SHOW = "weight"
     WEIGHT_SET = "weight set"
     TOKEN_CREATE = "token create"
     TOKEN_LIST = "token ls"
     TOKEN_REVOKE = "token revoke"
     AUCTION_SHOW = "auction show"
-    DOCTOR = "doctor"
     SNAPSHOT = "snapshot"
-    BACKUP = "backup"
-    LOG_READ = "replay"
-    """The event log of the cluster, for `themis replay`."""
     CONFIG_SHOW = "config show"
     CONFIG_RELOAD = "config reload"
     AUDIT = "audit"
@@ -96,7 +87,6 @@ class Verb(StrEnum):
     AGENT_PHASE = "agent phase"
     """Announce a phase, revise or add work."""
     AGENT_FINISH = "agent finish"
-    AGENT_METRICS = "agent metrics"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,18 +116,15 @@ _COLUMNS = (None, Role.VIEWER, Role.TENANT, Role.NODE, Role.ADMIN)
 _ROWS = """
                   nobody viewer tenant node  admin
 submit              --     --     +-     --    ++
-validate            --     --     ++     --    ++
 ls                  --     +?     +?     --    ++
 status              --     +-     +-     --    ++
 explain             --     +-     +-     --    ++
 logs                --     +-     +-     --    ++
 results             --     +-     +-     --    ++
-wait                --     +-     +-     --    ++
 pause               --     --     +-     --    ++
 resume              --     --     +-     --    ++
 cancel              --     --     +-     --    ++
 retry               --     --     +-     --    ++
-fair                --     +?     +?     --    ++
 whatif              --     --     ??     --    ++
 nodes               --     ??     ??     +-    ++
 nodes drain         --     --     --     --    ++
@@ -149,16 +136,12 @@ hold                --     --     --     --    ++
 release             --     --     --     --    ++
 quota               --     +-     +-     --    ++
 quota set           --     --     --     --    ++
-weight              --     +-     +-     --    ++
 weight set          --     --     --     --    ++
 token create        --     --     --     --    ++
 token ls            --     --     +-     --    ++
 token revoke        --     --     +-     --    ++
 auction show        --     ??     ??     --    ++
-doctor              --     --     --     --    ++
 snapshot            --     --     --     --    ++
-backup              --     --     --     --    ++
-replay              --     --     --     --    ++
 config show         --     --     --     --    ++
 config reload       --     --     --     --    ++
 audit               --     --     --     --    ++
@@ -177,7 +160,6 @@ agent jobs          --     --     +-     --    --
 agent release       --     --     +-     --    --
 agent phase         --     --     +-     --    --
 agent finish        --     --     +-     --    --
-agent metrics       --     --     +-     --    --
 """
 
 Cell = tuple[Verb, Role | None, bool]

@@ -68,7 +68,7 @@ class PageHistory:
                         if lease.start < at:
                             self.add(held_segment(lease, at), owner)
                 case cmd.RecordRound(record=record):
-                    self.histories.note(record.opened, record.apps)
+                    self.histories.note_round(record)
                     if self._since is not None:
                         self._since.append(record)
                 case _:
@@ -111,7 +111,7 @@ class PageHistory:
             if isinstance(step, Arrival):
                 histories.forget(step.app)
             elif isinstance(step, RoundRecord):
-                histories.note(step.opened, step.apps)
+                histories.note_round(step)
         self._since = None
         self.histories = histories
         room = (self._segments.maxlen or 0) - len(self._segments)

@@ -23,7 +23,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
                 {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
                 for name in re.findall(r"{(\w+)}", item.path)
             ]
-            + [{"name": each.name, "in": "query", "schema": each.schema()} for each in item.query],
+            + [{"name": each.name, "in": "query", "schema": each.schema} for each in item.query],
             "responses": {
                 "200": {"description": "Done", "content": {str(item.kind): {}}},
                 "default": {

@@ -1,112 +1,72 @@
 """Query parameters, declared once: the table of routes describes them, and handlers read them.
 
-    LIMIT = WholeNumber("limit", "rounds in one answer", default=50, least=1, most=100)
+    LIMIT = whole_number("limit", "Rounds in one answer.", default=50, least=1, most=100)
     request.read(LIMIT)        # 100 for ?limit=5000; RefusedError for ?limit=x
 
 A number beyond the limits counts as the limit; other text is refused.
 """
 
 import math
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from themis.errors import RefusedError
 
-_Value_co = TypeVar("_Value_co", covariant=True)
+_Value = TypeVar("_Value")
 
 _MOST_TEXT = 20
 _MOST_DIGITS = 15
 
 
-class QueryParameter(Protocol[_Value_co]):
-    """One parameter, and how its text is read."""
-
-    @property
-    def name(self) -> str:
-        """What stands before the `=`."""
-
-    @property
-    def default(self) -> _Value_co:
-        """The value where the caller gives none."""
-
-    def parse(self, text: str) -> _Value_co:
-        """The value of this text, or RefusedError."""
-
-    def schema(self) -> dict[str, Any]:
-        """The parameter as JSON Schema, for OpenAPI."""
-
-
 @dataclass(frozen=True, slots=True)
-class WholeNumber:
+class QueryParameter(Generic[_Value]):
+    """One parameter: its name, its default, how its text is read, and its JSON Schema."""
+
+    name: str
+    default: _Value
+    parse: Callable[[str], _Value]
+    schema: dict[str, Any]
+
+
+def whole_number(
+    name: str, description: str, *, default: int = 0, least: int = 0, most: int | None = None
+) -> QueryParameter[int]:
     """A whole number between two limits."""
 
-    name: str
-    description: str
-    default: int = 0
-    least: int = 0
-    most: int | None = None
-
-    def parse(self, text: str) -> int:
-        """The number, moved between the limits."""
-        digits = text.removeprefix("-") if self.least < 0 else text
+    def parse(text: str) -> int:
+        digits = text.removeprefix("-") if least < 0 else text
         if not digits.isdecimal() or len(digits) > _MOST_DIGITS:
-            raise RefusedError(self.name, f"must be a whole number: {self.description}")
-        number = max(self.least, int(text))
-        return number if self.most is None else min(self.most, number)
+            raise RefusedError(name, f"must be a whole number: {description}")
+        number = max(least, int(text))
+        return number if most is None else min(most, number)
 
-    def schema(self) -> dict[str, Any]:
-        """The parameter as JSON Schema."""
-        limits = {"minimum": self.least, "maximum": self.most}
-        return {
-            "type": "integer",
-            "default": self.default,
-            "description": self.description,
-            **{key: value for key, value in limits.items() if value is not None},
-        }
+    limits = {"minimum": least} | ({} if most is None else {"maximum": most})
+    return QueryParameter(name, default, parse, _schema("integer", default, description) | limits)
 
 
-@dataclass(frozen=True, slots=True)
-class Seconds:
+def seconds(name: str, description: str, *, most: float) -> QueryParameter[float]:
     """A duration from zero to a limit."""
 
-    name: str
-    description: str
-    most: float
-    default: float = 0.0
+    def parse(text: str) -> float:
+        value = math.nan
+        if len(text) <= _MOST_TEXT:
+            with suppress(ValueError):
+                value = float(text)
+        if not 0.0 <= value < math.inf:
+            raise RefusedError(name, f"must be seconds, at most {most:g}")
+        return min(value, most)
 
-    def parse(self, text: str) -> float:
-        """The seconds, at most the limit."""
-        try:
-            seconds = float(text) if len(text) <= _MOST_TEXT else math.nan
-        except ValueError:
-            seconds = math.nan
-        if not 0.0 <= seconds < math.inf:
-            raise RefusedError(self.name, f"must be seconds, at most {self.most:g}")
-        return min(seconds, self.most)
-
-    def schema(self) -> dict[str, Any]:
-        """The parameter as JSON Schema."""
-        return {
-            "type": "number",
-            "minimum": 0,
-            "maximum": self.most,
-            "default": self.default,
-            "description": self.description,
-        }
+    limits = {"minimum": 0, "maximum": most}
+    return QueryParameter(name, 0.0, parse, _schema("number", 0, description) | limits)
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
+def flag(name: str, description: str) -> QueryParameter[bool]:
     """`true`, or anything else for false."""
+    schema = _schema("boolean", False, description)
+    return QueryParameter(name, False, lambda text: text == "true", schema)
 
-    name: str
-    description: str
-    default: bool = False
 
-    def parse(self, text: str) -> bool:
-        """Whether the text is `true`."""
-        return text == "true"
-
-    def schema(self) -> dict[str, Any]:
-        """The parameter as JSON Schema."""
-        return {"type": "boolean", "default": self.default, "description": self.description}
+def _schema(kind: str, default: object, description: str) -> dict[str, Any]:
+    return {"type": kind, "default": default, "description": description}

@@ -7,7 +7,7 @@ it knows the owner of the object that the request is about.
         app = active_app(api, request)
         ...
 
-    Route("POST", "/v1/apps/{app}/pause", Verb.PAUSE, apps.pause, "Take no new GPUs")
+    Route("POST", "/v1/apps/{app}/pause", Verb.PAUSE, apps.pause)
 """
 
 from collections.abc import Awaitable, Callable
@@ -113,11 +113,15 @@ class Route:
     path: str
     verb: Verb
     handler: Handler
-    summary: str
     body: Validator[Any] | None = None
     """What its body may hold, if it takes one."""
     query: tuple[QueryParameter[Any], ...] = ()
     kind: AnswerKind = AnswerKind.JSON
+
+    @property
+    def summary(self) -> str:
+        """The first line of the handler's docstring."""
+        return (self.handler.__doc__ or "").partition("\n")[0]
 
     @property
     def writes(self) -> bool:

@@ -8,12 +8,12 @@ from themis.errors import MissingError
 from themis.service.explanations import facts_of, facts_of_ended
 from themis.service.http import serializers
 from themis.service.http.context import ApiContext
-from themis.service.http.query import Flag
+from themis.service.http.query import flag
 from themis.service.http.routing import ApiRequest, Data
 from themis.service.retained_rows import EndedApp
 from themis.service.run_diagnostics import runs_by_app
 
-ENDED = Flag("ended", "Also apps that have ended.")
+ENDED = flag("ended", "Also apps that have ended.")
 
 _MOST_ENDED = 500
 """EndedApp apps in one answer, the last to end."""

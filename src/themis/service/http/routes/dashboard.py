@@ -15,19 +15,19 @@ from themis.recording.codec import dumps
 from themis.security.permissions import require
 from themis.service.dashboard.live_model import StreamState
 from themis.service.http.context import ApiContext
-from themis.service.http.query import WholeNumber
+from themis.service.http.query import whole_number
 from themis.service.http.responses import as_json
 from themis.service.http.routes.rounds import BEFORE, LIMIT
 from themis.service.http.routing import ApiRequest
 
-SINCE = WholeNumber("since", "The `cursor` of the timeline that the page has.")
+SINCE = whole_number("since", "The `cursor` of the timeline that the page has.")
 
 PACE = 1.0
-"""Seconds between two messages of a stream, at least."""
+"""seconds between two messages of a stream, at least."""
 QUIET = 5.0
-"""Seconds after which a message comes although nothing happened: rho changes with time alone."""
+"""seconds after which a message comes although nothing happened: rho changes with time alone."""
 LONGEST = 3600.0
-"""Seconds after which a stream ends, and the browser opens another."""
+"""seconds after which a stream ends, and the browser opens another."""
 _SEGMENTS_AS_A_REQUEST = 2000.0
 """Writing this many segments counts as one more request."""
 

@@ -14,14 +14,14 @@ from themis.recording.cluster_snapshots import Snapshot, dumps_snapshot
 from themis.recording.forecast_questions import ForecastQuestion
 from themis.service.http.bodies import ForecastRequest
 from themis.service.http.context import ApiContext
-from themis.service.http.query import Seconds, WholeNumber
+from themis.service.http.query import seconds, whole_number
 from themis.service.http.responses import as_json
 from themis.service.http.routes.logs import LONGEST_WAIT
 from themis.service.http.routing import ApiRequest, Data
 from themis.service.snapshot import snapshot_of
 
-SEEN = WholeNumber("seen", "The number of the newest answer that the caller has.")
-WAIT = Seconds("wait", "How long to wait for a newer answer, in seconds.", most=LONGEST_WAIT)
+SEEN = whole_number("seen", "The number of the newest answer that the caller has.")
+WAIT = seconds("wait", "How long to wait for a newer answer, in seconds.", most=LONGEST_WAIT)
 
 _COST = 5.0
 """Requests that a forecast or a snapshot counts as."""

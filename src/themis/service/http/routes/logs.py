@@ -4,17 +4,17 @@ from themis.core.model import AppId, JobId, OwnerId
 from themis.errors import MissingError
 from themis.protocol.node_messages import MOST_LOG
 from themis.service.http.context import ApiContext
-from themis.service.http.query import Seconds, WholeNumber
+from themis.service.http.query import seconds, whole_number
 from themis.service.http.routing import ApiRequest, Data
 
 LONGEST_WAIT = 30.0
 """How long a request may wait for something new, in seconds."""
 
-OFFSET = WholeNumber(
+OFFSET = whole_number(
     "offset", "Bytes of all runs of the job; negative: bytes before the end.", least=-(10**15)
 )
-LIMIT = WholeNumber("limit", "Bytes in one answer.", default=MOST_LOG, least=64, most=MOST_LOG)
-WAIT = Seconds("wait", "How long to wait for something new, in seconds.", most=LONGEST_WAIT)
+LIMIT = whole_number("limit", "Bytes in one answer.", default=MOST_LOG, least=64, most=MOST_LOG)
+WAIT = seconds("wait", "How long to wait for something new, in seconds.", most=LONGEST_WAIT)
 
 
 async def log(api: ApiContext, request: ApiRequest) -> Data:

@@ -6,14 +6,14 @@ from typing import Any
 
 from themis.errors import RefusedError
 from themis.service.http.context import ApiContext
-from themis.service.http.query import WholeNumber
+from themis.service.http.query import whole_number
 from themis.service.http.routing import ApiRequest, Data
 
 _MOST_ROWS = 1000
 """Rows in one answer."""
 
-FIRST = WholeNumber("first", "Rows from this one on.", default=1, least=1)
-LAST = WholeNumber("last", "Only this many of the newest rows.", most=_MOST_ROWS)
+FIRST = whole_number("first", "Rows from this one on.", default=1, least=1)
+LAST = whole_number("last", "Only this many of the newest rows.", most=_MOST_ROWS)
 
 
 async def audit(api: ApiContext, request: ApiRequest) -> Data:

@@ -8,14 +8,14 @@ from themis.core.arbiter.records import RoundRecord
 from themis.errors import MissingError
 from themis.recording.codec import dumps
 from themis.service.http.context import ApiContext
-from themis.service.http.query import WholeNumber
+from themis.service.http.query import whole_number
 from themis.service.http.responses import as_json
 from themis.service.http.routing import ApiRequest
 from themis.service.persistence.round_history import Owners
 from themis.service.viewer import Viewer
 
-BEFORE = WholeNumber("before", "Only rounds before this one.")
-LIMIT = WholeNumber("limit", "Rounds in one answer.", default=50, least=1, most=100)
+BEFORE = whole_number("before", "Only rounds before this one.")
+LIMIT = whole_number("limit", "Rounds in one answer.", default=50, least=1, most=100)
 
 _Kept = tuple[RoundRecord, RoundRecord | None, Owners]
 """A round, the one before it, and the owners of its apps."""
