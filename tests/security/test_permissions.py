@@ -26,7 +26,7 @@ AGENTS = {
     Verb.AGENT_POLL, Verb.AGENT_BID, Verb.AGENT_JOBS, Verb.AGENT_GIVE_BACK, Verb.AGENT_PHASE,
     Verb.AGENT_FINISH,
 }  # fmt: skip
-NODES = {Verb.NODE_REPORT, Verb.NODE_JOIN}
+NODES = {Verb.NODE_REPORT}
 LISTS = {Verb.LIST}
 """Of one's own with names, of all with others anonymous."""
 SEALED = {Verb.AUCTION_SHOW, Verb.DASHBOARD, Verb.METRICS, Verb.NODES}

@@ -50,14 +50,7 @@ def make_link(
     token_store: TokenStore, identity: Identity, *, now: float, lifetime: float = LINK_SECONDS
 ) -> Secret:
     """A code that logs one browser in as this identity, once and soon."""
-    number, secret = secrets.token_hex(6), secrets.token_hex(32)
-    row: TokenRow = {
-        "credential": identity.credential,
-        "digest": digest_of(f"link/{number}", secret),
-        "expires": now + lifetime,
-    }
-    token_store.write(_LINK + number, row)
-    return Secret(f"{number}-{secret}")
+    return Secret(_issue(token_store, _LINK, identity, now + lifetime))
 
 
 def redeem_link(
@@ -69,17 +62,14 @@ def redeem_link(
         UnknownCallerError: The code was used, is too old or wrong, or its token is not valid.
     """
     problem = UnknownCallerError("login", "this link is not valid (any more): ask for another")
-    row, number, secret = _looked_up(token_store, _LINK, code)
-    if row is None or not hmac.compare_digest(
-        str(row["digest"]), digest_of(f"link/{number}", secret)
-    ):
-        raise problem
+    found = _matching(token_store, _LINK, code)
     # Only a browser that knows the secret uses the code up; of two that do, one gets the session.
-    taken = token_store.take(_LINK + number)
+    taken = token_store.take(found[0]) if found is not None else None
     if taken is None or now >= _time(taken):
         raise problem
     identity = _alive(token_store, taken, now)
-    return _begin(token_store, identity, now, lifetime)
+    cookie = _issue(token_store, _SESSION, identity, now + lifetime)
+    return BrowserSession(Secret(cookie), csrf_of(cookie), identity, now + lifetime)
 
 
 def check_session(token_store: TokenStore, cookie: object, *, now: float) -> Identity:
@@ -88,19 +78,17 @@ def check_session(token_store: TokenStore, cookie: object, *, now: float) -> Ide
     Raises:
         UnknownCallerError: The cookie or its token is not valid, or not any more.
     """
-    row, number, secret = _looked_up(token_store, _SESSION, cookie)
-    kept = str(row["digest"]) if row else "0" * 64
-    same = hmac.compare_digest(kept, digest_of(f"session/{number}", secret))
-    if row is None or not same or now >= _time(row):
+    found = _matching(token_store, _SESSION, cookie)
+    if found is None or now >= _time(found[1]):
         raise UnknownCallerError("session", "not logged in, or not any more")
-    return _alive(token_store, row, now)
+    return _alive(token_store, found[1], now)
 
 
 def end_session(token_store: TokenStore, cookie: object) -> None:
     """Log out; an invalid cookie changes nothing."""
-    row, number, secret = _looked_up(token_store, _SESSION, cookie)
-    if row and hmac.compare_digest(str(row["digest"]), digest_of(f"session/{number}", secret)):
-        token_store.take(_SESSION + number)
+    found = _matching(token_store, _SESSION, cookie)
+    if found is not None:
+        token_store.take(found[0])
 
 
 def csrf_of(cookie: str) -> Secret:
@@ -171,18 +159,17 @@ def drop_expired_sessions(token_store: TokenStore, *, now: float) -> int:
     return sum(token_store.take(key) is not None for key in expired)
 
 
-def _begin(
-    token_store: TokenStore, identity: Identity, now: float, lifetime: float
-) -> BrowserSession:
+def _issue(token_store: TokenStore, prefix: str, identity: Identity, expires: float) -> str:
+    """A new code; the store has only a hash of it, bound to its key."""
     number, secret = secrets.token_hex(6), secrets.token_hex(32)
+    key = prefix + number
     row: TokenRow = {
         "credential": identity.credential,
-        "digest": digest_of(f"session/{number}", secret),
-        "expires": now + lifetime,
+        "digest": digest_of(key, secret),
+        "expires": expires,
     }
-    token_store.write(_SESSION + number, row)
-    cookie = f"{number}-{secret}"
-    return BrowserSession(Secret(cookie), csrf_of(cookie), identity, now + lifetime)
+    token_store.write(key, row)
+    return f"{number}-{secret}"
 
 
 def _alive(token_store: TokenStore, row: TokenRow, now: float) -> Identity:
@@ -193,13 +180,16 @@ def _alive(token_store: TokenStore, row: TokenRow, now: float) -> Identity:
     return credential.identity
 
 
-def _looked_up(
-    token_store: TokenStore, prefix: str, text: object
-) -> tuple[TokenRow | None, str, str]:
-    found = _CODE.fullmatch(text) if isinstance(text, str) and len(text) <= 256 else None
+def _matching(token_store: TokenStore, prefix: str, code: object) -> tuple[str, TokenRow] | None:
+    """Key and row of a code, if its secret is right."""
+    found = _CODE.fullmatch(code) if isinstance(code, str) and len(code) <= 256 else None
     if found is None:
-        return None, "", ""
-    return token_store.read(prefix + found[1]), found[1], found[2]
+        return None
+    key = prefix + found[1]
+    row = token_store.read(key)
+    # Hashed and compared even if there is none, so that the time taken reveals no codes.
+    same = hmac.compare_digest(str(row["digest"]) if row else "0" * 64, digest_of(key, found[2]))
+    return (key, row) if row is not None and same else None
 
 
 def _time(row: TokenRow) -> float:

@@ -76,8 +76,6 @@ class Verb(StrEnum):
     """Version, OpenAPI, files of the pages."""
     # For machines.
     NODE_REPORT = "node report"
-    NODE_JOIN = "node join"
-    """The check of shared storage, and what a node needs before its first report."""
     # For agents, about their own apps.
     AGENT_POLL = "agent poll"
     AGENT_BID = "agent bid"
@@ -153,7 +151,6 @@ metrics             --     ??     ??     --    ++
 health              ++     ++     ++     ++    ++
 about               ++     ++     ++     ++    ++
 node report         --     --     --     +-    --
-node join           --     --     --     +-    --
 agent poll          --     --     +-     --    --
 agent bid           --     --     +-     --    --
 agent jobs          --     --     +-     --    --

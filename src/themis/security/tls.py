@@ -10,15 +10,14 @@
 import os
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import grpc
+from cryptography import x509
 
 from themis.config.keys import Tls
 from themis.errors import ConfigError, DeniedError, MissingFileError
 from themis.security.tokens import Identity, Role
-
-if TYPE_CHECKING:
-    import grpc
-    from cryptography import x509
 
 PEER_NAMES = {Role.NODE: "themis://node/", Role.TENANT: "themis://owner/"}
 """URIs by which certificates name nodes and owners."""
@@ -54,10 +53,8 @@ def uvicorn_options(tls: Tls) -> dict[str, Any]:
     return {"ssl_certfile": str(tls.cert), "ssl_keyfile": str(tls.key)}
 
 
-def grpc_server(tls: Tls) -> "grpc.ServerCredentials | None":
+def grpc_server(tls: Tls) -> grpc.ServerCredentials | None:
     """Credentials of a gRPC server; None without certificates (loopback only)."""
-    import grpc  # noqa: PLC0415 - slow to import
-
     if tls.cert is None or tls.key is None:
         return None
     pair = (read_file(tls.key, private=True), read_file(tls.cert))
@@ -67,10 +64,8 @@ def grpc_server(tls: Tls) -> "grpc.ServerCredentials | None":
 
 def grpc_client(
     ca: Path | None, cert: Path | None = None, key: Path | None = None
-) -> "grpc.ChannelCredentials":
+) -> grpc.ChannelCredentials:
     """Credentials of a gRPC client; `cert` and `key` are its own certificate."""
-    import grpc  # noqa: PLC0415 - slow to import
-
     return grpc.ssl_channel_credentials(
         read_file(ca) if ca else None,
         read_file(key, private=True) if key else None,
@@ -80,7 +75,6 @@ def grpc_client(
 
 def peer_of(pem: bytes) -> tuple[Role, str] | None:
     """Role and name in a certificate that TLS has checked; None if it has neither."""
-    x509 = cryptography_x509()
     try:
         certificate = x509.load_pem_x509_certificate(pem)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -123,14 +117,14 @@ def days_left(path: Path, *, now: float) -> float:
     return float(certificate.not_valid_after_utc.timestamp() - now) / 86400.0
 
 
-def read_certificate(path: Path) -> "x509.Certificate":
+def read_certificate(path: Path) -> x509.Certificate:
     """The first certificate in a file.
 
     Raises:
         ConfigError: There is none.
     """
     try:
-        return cryptography_x509().load_pem_x509_certificate(read_file(path))
+        return x509.load_pem_x509_certificate(read_file(path))
     except ValueError:
         raise ConfigError("file", "something else", "a certificate (PEM)", str(path)) from None
 
@@ -154,10 +148,3 @@ def read_file(path: Path, *, private: bool = False) -> bytes:
         allowed = f"no access for others: chmod 600 {path}"
         raise ConfigError("mode of the key", f"{mode:04o}", allowed, str(path))
     return raw
-
-
-def cryptography_x509() -> Any:
-    """The module `cryptography.x509`."""
-    from cryptography import x509  # noqa: PLC0415 - slow to import
-
-    return x509
