@@ -1,8 +1,8 @@
 """How many modules a submission, a bid and a heartbeat pass through in the live system.
 
-A service with its HTTP and gRPC servers, a node with the local engine and an agent host run in
-this process; every module of Themis that is entered between two named events counts once. `--names` lists
-them. Prints one JSON line and exits 1 when a path is over its bar.
+A service with its HTTP and gRPC servers, a node with the local engine and an agent host run in this
+process; every module of Themis that is entered between two named events counts once. `--names`
+lists them. Prints one JSON line and exits 1 when a path is over its bar.
 """
 
 import argparse
