@@ -17,11 +17,10 @@ import pytest
 from tests.support.grpc_service import QUICK, World, open_world, until
 from tests.support.http_service import desk_of
 from tests.support.scripted_world import simple_app
-from tests.support.subscribers import give
 from themis.agent_host.session_client import SessionClient
 from themis.core.model import AppId, JobId, OwnerId
 from themis.core.steward.commands import DurableChanges, Outcome
-from themis.core.steward.events import LogsWanted, ReportCame, StewardEvent
+from themis.core.steward.events import LogsWanted, StewardEvent
 from themis.core.steward.steward import Steward
 from themis.engines.attempt.layout import EngineLimits
 from themis.engines.host.accounts import Owners
@@ -38,7 +37,7 @@ from themis.protocol.agent_messages import (
     RunRequest,
     StopRequest,
 )
-from themis.protocol.node_messages import LogPart, LogWanted, NodeReport, Program
+from themis.protocol.node_messages import LogPart, LogWanted, Program
 from themis.service import log_requests
 from themis.service.steward_loop import StewardLoop
 
@@ -256,8 +255,7 @@ def test_what_a_node_says_of_what_it_was_not_asked_is_not_heard(
             lie = LogPart(want.run, want.offset, 99, "lies", 99, number=want.number)
             others = replace(lie, number=want.number + 1), replace(lie, run=want.run + 1)
             for node, lies in (("m1", (lie,)), ("m0", others)):
-                report = NodeReport(node, 1, 9, 1, 0, (), (), logs=lies)
-                give(desk, event=ReportCame(0.0, report))
+                desk.receive(node, lies)
             stage.link.say(StopRequest(0, "r1"))
             assert (await waiting)["text"] == "saved\n"
 

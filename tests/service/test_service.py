@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -68,7 +68,8 @@ from themis.service.persistence.start_parameters import (
     parameters_row,
 )
 from themis.service.persistence.store import open_store
-from themis.service.persistence.store.base import Batch, LogEntry, Store
+from themis.service.persistence.store.base import Batch, LogEntry
+from themis.service.persistence.store.sql import Store
 from themis.service.retained_rows import EndedApps
 from themis.service.service import Service
 
@@ -824,7 +825,7 @@ def test_nothing_is_said_when_nothing_can_be_stored(tmp_path: Path) -> None:
 
         def wrap(store: Store) -> Store:
             failing.append(Failing(store))
-            return failing[-1]
+            return cast("Store", failing[-1])
 
         cluster = Cluster(path / "store.sqlite", wrap=wrap)
         service = await cluster.start()

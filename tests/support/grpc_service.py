@@ -26,7 +26,7 @@ from themis.service.grpc_server import GrpcServer
 from themis.service.persistence.recovery import recover
 from themis.service.persistence.start_parameters import StartParameters
 from themis.service.persistence.store import open_store
-from themis.service.persistence.store.base import Store
+from themis.service.persistence.store.sql import Store
 from themis.service.service import Service
 
 QUICK = Settings(lease=8.0, grace=1.0, heartbeat=0.5, bid_deadline=0.5, solve_budget=0.5, guard=0.5)

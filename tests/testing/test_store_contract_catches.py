@@ -9,7 +9,6 @@ import pytest
 from themis.errors import FatalStoreError
 from themis.service.persistence.store import Batch, Store, retention, snapshot_log
 from themis.service.persistence.store import sql as sql_module
-from themis.service.persistence.store.sql import SqlStore
 from themis.testing.store_model import lease
 from themis.testing.stores import StoreContract, started
 
@@ -48,7 +47,7 @@ def test_a_store_without_its_index(url: str) -> None:
 
 
 def test_a_store_that_does_not_look_whose_it_is(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SqlStore, "_own_state", lambda self: snapshot_log.state_of(self._database))
+    monkeypatch.setattr(Store, "_own_state", lambda self: snapshot_log.state_of(self._database))
     contract = Contract()
     assert noticed(contract.test_a_service_that_was_followed_by_another_writes_nothing_more, url)
 
@@ -56,7 +55,7 @@ def test_a_store_that_does_not_look_whose_it_is(url: str, monkeypatch: pytest.Mo
 def test_a_store_that_prunes_what_the_next_load_needs(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SqlStore, "snapshot", lambda _: 0)
+    monkeypatch.setattr(Store, "snapshot", lambda _: 0)
     monkeypatch.setattr(retention, "entries_to_prune", lambda *_, **__: (1, 10**6))
     assert noticed(Contract().test_what_is_too_much_goes, url)
 

@@ -2,7 +2,7 @@
 
     logs = LogRequests(loop)
     await logs.read("ann", app, job, offset=0, limit=65536, wait=20.0, caller="t1")
-    logs.take(event, outcome)       # the parts that a report brings
+    logs.receive("m0", report.logs)
 
 Nothing of it is stored: a reader that waits when the service ends asks again.
 """
@@ -15,8 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from themis.core.model import AppId, JobId, OwnerId
-from themis.core.steward.commands import Outcome
-from themis.core.steward.events import LogsWanted, ReportCame, StewardEvent
+from themis.core.steward.events import LogsWanted
 from themis.core.steward.rows import LoggedRun, LogsRow
 from themis.core.steward.steward import Steward
 from themis.errors import LimitError, UnavailableError
@@ -54,12 +53,10 @@ class LogRequests:
         self._count = 0
         self._closed = False
 
-    def take(self, event: StewardEvent, outcome: Outcome) -> None:
-        """Give the parts in a report to the calls that wait for them."""
-        if not isinstance(event, ReportCame):
-            return
-        waiting = self._waiting.get(event.report.node, {})
-        by_number = {part.number: part for part in event.report.logs}
+    def receive(self, node: str, parts: tuple[LogPart, ...]) -> None:
+        """Give the parts in a node's report to the calls that wait for them."""
+        waiting = self._waiting.get(node, {})
+        by_number = {part.number: part for part in parts}
         for want, future in waiting.items():
             part = by_number.get(want.number)
             if part is not None and part.run == want.run and not future.done():

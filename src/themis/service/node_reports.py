@@ -1,6 +1,6 @@
 """Reports of nodes, each held until the steward answers it with orders.
 
-reports = NodeReports(loop)
+reports = NodeReports(loop, logs)
 orders = await reports.report(report)
 reports.take(event, outcome)        # the steward's answers, to the calls that wait for them
 """
@@ -12,6 +12,7 @@ from themis.core.steward.commands import Outcome
 from themis.core.steward.events import ReportCame, StewardEvent
 from themis.errors import RefusedError, UnavailableError
 from themis.protocol.node_messages import NodeReport, Orders
+from themis.service.log_requests import LogRequests
 from themis.service.steward_loop import StewardLoop
 
 _HANG = 15.0
@@ -32,8 +33,9 @@ class _HeldReport:
 class NodeReports:
     """The last report of each node, while it waits for its answer."""
 
-    def __init__(self, loop: StewardLoop) -> None:
+    def __init__(self, loop: StewardLoop, logs: LogRequests) -> None:
         self._loop = loop
+        self._logs = logs
         self._held: dict[str, _HeldReport] = {}
 
     def stop(self) -> None:
@@ -59,6 +61,8 @@ class NodeReports:
         orders: asyncio.Future[Orders] = asyncio.get_running_loop().create_future()
         held = self._held[report.node] = _HeldReport(report.boot, report.number, orders)
         self._loop.apply(ReportCame(self._loop.now(), report))
+        if report.logs:
+            self._logs.receive(report.node, report.logs)
         try:
             async with asyncio.timeout(self._loop.steward.arbiter.settings.heartbeat + _HANG):
                 return await orders

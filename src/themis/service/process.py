@@ -46,7 +46,7 @@ from themis.service.http.settings import ApiSettings
 from themis.service.persistence.recovery import RecoveredState, recover
 from themis.service.persistence.start_parameters import StartParameters
 from themis.service.persistence.store import is_new, open_store
-from themis.service.persistence.store.base import Store
+from themis.service.persistence.store.sql import Store
 from themis.service.service import Service
 from themis.service.solver.worker_client import SolverClient
 

@@ -28,7 +28,7 @@ from themis.service.operator_log import OperatorLog
 from themis.service.persistence.commit_queue import CommitQueue
 from themis.service.persistence.recovery import RecoveredState
 from themis.service.persistence.round_history import RoundHistory
-from themis.service.persistence.store.base import Store
+from themis.service.persistence.store.sql import Store
 from themis.service.prometheus import Metrics
 from themis.service.retained_rows import EndedApps, RetiredMachines, owner_of
 from themis.service.solver.auctions import Auctions, RoundSolver
@@ -62,17 +62,18 @@ class Service:
         self.files = SubmittedApps(self.rows, loop.steward)
         self.submissions = Submissions(loop, self.ended, self.files)
         self.retired = RetiredMachines(self.rows)
-        self.nodes = NodeReports(loop)
         self.agents = AgentSessions(loop, state.absent, self.ended)
         self.logs = LogRequests(loop)
+        self.nodes = NodeReports(loop, self.logs)
         self.rounds = RoundHistory(self.owner_of)
         self.past = PageHistory(self.ended, self.owner_of)
         self.metrics = Metrics(loop, self.agents, self.retired)
         self.watchers = ChangeFeed()
         self.forecasts = Forecasts()
-        loop.at_once = (self.ended, self.files, self.retired, Auctions(loop, solver), self.logs)
+        loop.at_once = (self.ended, self.files, self.retired, Auctions(loop, solver))
+        loop.answers = self.nodes
         loop.subscribers = (
-            *(self.nodes, self.agents),
+            self.agents,
             *(self.rounds, self.past),
             *(self.metrics, OperatorLog(loop.steward), self.watchers),
         )

@@ -1,11 +1,13 @@
 """The loop around the steward: an event goes in; its outcome is stored, then subscribers get it.
 
     loop = StewardLoop(state, queue)
-    loop.at_once = (rows, auctions)             # they take each outcome as soon as it is decided
-    loop.subscribers = (nodes, agents, log)     # they take it when it is durable, in this order
+    loop.at_once = (rows, auctions)         # they take each outcome as soon as it is decided
+    loop.subscribers = (agents, log)        # they take it when it is durable, in this order
+    loop.answers = nodes                    # before them: answers to reports
     outcome = loop.apply(event)
 
-A subscriber is any object with `take(event, outcome)`. The loop never waits for the disk or for an
+A subscriber is any object with `take(event, outcome)`. Most heartbeats change nothing: an outcome
+without changes and commands goes to `answers` only. The loop never waits for the disk or for an
 auction, and no subscriber owns the service: one that has events of its own holds the loop.
 """
 
@@ -33,7 +35,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Subscriber(Protocol):
-    """Gets every outcome, in the order in which events were handled."""
+    """Gets outcomes in the order in which events were handled."""
 
     def take(self, event: StewardEvent, outcome: Outcome) -> None:
         """Act on the outcome of an event."""
@@ -47,7 +49,8 @@ class StewardLoop:
         self.queue = queue
         self.rows = DurableRows(state.rows, queue)
         self.handled = 0
-        """How many outcomes the steward has made."""
+        """How many outcomes the steward has made that change or command something."""
+        self.answers: Subscriber | None = None
         self.at_once: tuple[Subscriber, ...] = ()
         self.subscribers: tuple[Subscriber, ...] = ()
         self._clock = state.clock
@@ -144,9 +147,10 @@ class StewardLoop:
 
     def publish(self, event: StewardEvent, outcome: Outcome, audit: AuditRow | None = None) -> None:
         """Store an outcome; subscribers get it when it is durable."""
-        for subscriber in self.at_once:
-            subscriber.take(event, outcome)
-        self.handled += 1
+        if _is_active(outcome):
+            for subscriber in self.at_once:
+                subscriber.take(event, outcome)
+            self.handled += 1
         # It is told by the task that wrote it; its log lines belong to the request that asked.
         tell = partial(self._tell, event, outcome, current_request(), self._round_of(outcome))
         rows = steward_texts(outcome.changes.rows)
@@ -167,7 +171,9 @@ class StewardLoop:
         self, event: StewardEvent, outcome: Outcome, request: str, round_: int | None
     ) -> None:
         with marked(request=request, round=round_):
-            for subscriber in self.subscribers:
+            if self.answers is not None and outcome.answers:
+                self.answers.take(event, outcome)
+            for subscriber in self.subscribers if _is_active(outcome) else ():
                 subscriber.take(event, outcome)
 
     def _round_of(self, outcome: Outcome | None = None) -> int | None:
@@ -190,3 +196,7 @@ class StewardLoop:
     def _woken(self, at: float) -> None:
         with suppress(UnavailableError):  # which ends the service by itself
             self.apply(ev.Woken(max(at, self.now())))  # Timers may ring a hair early.
+
+
+def _is_active(outcome: Outcome) -> bool:
+    return bool(outcome.commands) or outcome.changes.any

@@ -24,9 +24,8 @@ class ChangeFeed:
         self.closed = False
 
     def take(self, event: StewardEvent, outcome: Outcome) -> None:
-        """Wake the streams if an outcome changes anything."""
-        if outcome.changes.any or outcome.commands:
-            self.tell()
+        """Wake the streams: an outcome changes something."""
+        self.tell()
 
     def tell(self) -> None:
         """Wake the streams: something has changed."""

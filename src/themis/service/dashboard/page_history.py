@@ -56,8 +56,6 @@ class PageHistory:
 
     def take(self, event: StewardEvent, outcome: Outcome) -> None:
         """Note what an outcome changes for the pages."""
-        if not outcome.changes.any and not outcome.commands:
-            return
         for arrival in arrivals(outcome.changes.events, outcome.commands):
             self._begin(arrival)
         for command in outcome.commands:

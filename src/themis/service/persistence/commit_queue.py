@@ -15,13 +15,8 @@ from functools import partial
 from typing import Any
 
 from themis.security.audit import AuditRow
-from themis.service.persistence.store.base import (
-    Batch,
-    EndedLease,
-    LeaseRow,
-    LogEntry,
-    Store,
-)
+from themis.service.persistence.store.base import Batch, EndedLease, LeaseRow, LogEntry
+from themis.service.persistence.store.sql import Store
 
 Rows = Mapping[str, str | None]
 """Rows to store by key; None removes one."""

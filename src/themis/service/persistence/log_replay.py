@@ -22,7 +22,8 @@ from themis.recording.replay import ReplayResult, Stepper
 from themis.service.persistence.log_entries import commands_in, events_in
 from themis.service.persistence.recovery import seed_of
 from themis.service.persistence.start_parameters import StartParameters, parameters_of
-from themis.service.persistence.store.base import Store, StoredEntry
+from themis.service.persistence.store.base import StoredEntry
+from themis.service.persistence.store.sql import Store
 
 
 class PrunedLogError(StoreError):

@@ -41,13 +41,8 @@ from themis.errors import CorruptLogError, RefusedError
 from themis.recording.codec import decode, dumps, loads, loads_own, part_from
 from themis.service.persistence.commit_queue import Changes, Rows
 from themis.service.persistence.start_parameters import StartParameters, parameters_row
-from themis.service.persistence.store.base import (
-    EndedLease,
-    LeaseRow,
-    LeaseState,
-    Saved,
-    Store,
-)
+from themis.service.persistence.store.base import EndedLease, LeaseRow, LeaseState, Saved
+from themis.service.persistence.store.sql import Store
 
 CLUSTER = "cluster"
 """The key of what is chosen once for a store: its seed and when it was made."""

@@ -21,7 +21,7 @@ from themis.core.steward.events import StewardEvent
 from themis.errors import RefusedError
 from themis.recording.codec import command_from, event_from, loads
 from themis.recording.tags import TAG, TAG_OF
-from themis.service.persistence.store.base import Store
+from themis.service.persistence.store.sql import Store
 
 MOST = 500
 MOST_BYTES = 64 << 20

@@ -18,10 +18,10 @@ from themis.service.persistence.store.base import (
     LogEntry,
     Pruned,
     Saved,
-    Store,
     StoredEntry,
     StoreSize,
 )
+from themis.service.persistence.store.sql import Store
 from themis.service.persistence.store.urls import is_new, open_store, restore
 
 __all__ = [

@@ -4,12 +4,9 @@ A store holds text that it does not look into: JSON of events and of the parts o
 state. It knows leases, because no GPU may have two holders whatever else goes wrong.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from os import PathLike
-from types import TracebackType
-from typing import Protocol, Self
 
 from themis.security.audit import AuditRow
 
@@ -137,111 +134,3 @@ class Pruned:
     leases: int
     audit: int
     more: bool
-
-
-class Store(Protocol):
-    """Keeps what must survive the service.
-
-    Methods block until the disk has answered, so they are called on one writer thread, one at a
-    time; `backup` may run on another meanwhile.
-
-    Every method may raise:
-        FatalStoreError: What is on disk is not known, or another service took over. Exit.
-        CorruptStoreError: What was read makes no sense.
-        StoreFullError: There is no room; nothing was written.
-        UnavailableError: It cannot be reached now; nothing was written.
-    """
-
-    @property
-    def url(self) -> str:
-        """Where it is, without a password."""
-
-    def begin_epoch(
-        self, version: str, seed: int, *, above_epoch: int = 0, above_token: int = 0
-    ) -> Epoch:
-        """Begin an epoch, which fences every service that began earlier.
-
-        Args:
-            version: Of Themis.
-            seed: Of this start.
-            above_epoch: The highest epoch that a node has seen, for stores that lost their end.
-            above_token: Likewise.
-        """
-
-    def commit(self, batch: Batch) -> int:
-        """Write a batch in one transaction; it is durable when this returns.
-
-        Returns:
-            The number of the last entry in the log.
-
-        Raises:
-            InvariantError: It gives a GPU twice, uses a token again, or changes a lease that has
-                ended; nothing was written.
-        """
-
-    def load(self) -> Saved:
-        """The committed state: the last snapshot, with all later changes folded in."""
-
-    def snapshot(self) -> int:
-        """Fold the log into the snapshot, so that the next load is quick; how many entries."""
-
-    def prune(
-        self,
-        *,
-        older_than: float | None = None,
-        keep_bytes: int | None = None,
-        audit_older_than: float | None = None,
-        limit: int = 5000,
-    ) -> Pruned:
-        """Snapshot, then remove what is too old or too much, the oldest first.
-
-        Args:
-            older_than: Entries and ended leases from before this time go.
-            keep_bytes: How much the entries may hold together.
-            audit_older_than: Audit rows from before this time go.
-            limit: Entries at a time, so that commits do not wait long; call again while there is
-                `more`.
-        """
-
-    def entries(self, first: int = 1, last: int | None = None) -> Iterator[StoredEntry]:
-        """The log from one number to another, as far as it is still there."""
-
-    def leases(self, *, ended: bool = False) -> tuple[LeaseRow, ...]:
-        """Leases by token: those that have not ended, or all that are still there."""
-
-    def audit(
-        self, first: int = 1, limit: int = 1000, *, newest: bool = False
-    ) -> tuple[tuple[int, AuditRow], ...]:
-        """Audit rows with their numbers, from a number on: the first so many, or the newest."""
-
-    def epochs(self) -> tuple[Epoch, ...]:
-        """Every start of a service."""
-
-    def usage(self) -> StoreSize:
-        """How large it is."""
-
-    def check(self) -> None:
-        """Read everything and see whether it makes sense; takes a while.
-
-        Raises:
-            CorruptStoreError: It does not.
-        """
-
-    def backup(self, path: str | PathLike[str]) -> None:
-        """Write a consistent copy while the service goes on; `restore` reads it.
-
-        Raises:
-            ConfigError: There is a file already, or it cannot be written.
-        """
-
-    def close(self) -> None:
-        """Let go of it. Safe to call twice."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...

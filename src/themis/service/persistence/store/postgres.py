@@ -1,7 +1,7 @@
 """A store in PostgreSQL, in a schema of its own.
 
 The lock is an advisory one on a connection that does nothing else. If it is lost with the
-connection, a service that another one has followed still writes nothing: see `SqlStore`. A lost
+connection, a service that another one has followed still writes nothing: see `Store`. A lost
 connection is fatal, because it is not known whether the last commit was carried out; the service
 starts anew and reads.
 """
@@ -31,7 +31,7 @@ from themis.service.persistence.store.backup import back_up_rows, copy_of_backup
 from themis.service.persistence.store.base import Epoch
 from themis.service.persistence.store.schema import Row
 from themis.service.persistence.store.snapshot_log import state_of
-from themis.service.persistence.store.sql import SqlStore
+from themis.service.persistence.store.sql import Store
 from themis.service.persistence.store.sqlite import SqliteDatabase
 
 try:
@@ -197,7 +197,7 @@ def without_password(url: str) -> str:
     return urlunsplit((parts.scheme, f"{user}{at[1]}{at[2]}", parts.path, "", ""))
 
 
-class PostgresStore(SqlStore):
+class PostgresStore(Store):
     """See `Store`. Made by `open_store`."""
 
     def __init__(self, url: str, *, read_only: bool = False) -> None:

@@ -41,8 +41,18 @@ _EPOCHS = f"SELECT {', '.join(TABLES['epochs'])} FROM epochs"
 _ENTRIES = f"SELECT {', '.join(TABLES['entries'])} FROM entries"
 
 
-class SqlStore(ABC):
-    """A store over one connection. Subclasses open it and know its errors."""
+class Store(ABC):
+    """Keeps what must survive the service, over one connection that subclasses open.
+
+    Methods block until the disk has answered, so they are called on one writer thread, one at a
+    time; `backup` may run on another meanwhile.
+
+    Every method may raise:
+        FatalStoreError: What is on disk is not known, or another service took over. Exit.
+        CorruptStoreError: What was read makes no sense.
+        StoreFullError: There is no room; nothing was written.
+        UnavailableError: It cannot be reached now; nothing was written.
+    """
 
     def __init__(self, database: Database, *, read_only: bool) -> None:
         self._database = database
@@ -60,7 +70,14 @@ class SqlStore(ABC):
     def begin_epoch(
         self, version: str, seed: int, *, above_epoch: int = 0, above_token: int = 0
     ) -> Epoch:
-        """See `Store.begin_epoch`."""
+        """Begin an epoch, which fences every service that began earlier.
+
+        Args:
+            version: Of Themis.
+            seed: Of this start.
+            above_epoch: The highest epoch that a node has seen, for stores that lost their end.
+            above_token: Likewise.
+        """
 
         def write() -> Epoch:
             state = state_of(self._database)
@@ -87,7 +104,15 @@ class SqlStore(ABC):
         return epoch
 
     def commit(self, batch: Batch) -> int:
-        """See `Store.commit`."""
+        """Write a batch in one transaction; it is durable when this returns.
+
+        Returns:
+            The number of the last entry in the log.
+
+        Raises:
+            InvariantError: It gives a GPU twice, uses a token again, or changes a lease that has
+                ended; nothing was written.
+        """
         self._usable(to_write=True)
         if not batch.essential:
             self._admit()
@@ -139,7 +164,7 @@ class SqlStore(ABC):
         return state.last_audit + len(rows)
 
     def snapshot(self) -> int:
-        """See `Store.snapshot`."""
+        """Fold the log into the snapshot, so that the next load is quick; how many entries."""
 
         def write() -> int:
             state = self._own_state()
@@ -157,7 +182,15 @@ class SqlStore(ABC):
         audit_older_than: float | None = None,
         limit: int = 5000,
     ) -> Pruned:
-        """See `Store.prune`."""
+        """Snapshot, then remove what is too old or too much, the oldest first.
+
+        Args:
+            older_than: Entries and ended leases from before this time go.
+            keep_bytes: How much the entries may hold together.
+            audit_older_than: Audit rows from before this time go.
+            limit: Entries at a time, so that commits do not wait long; call again while there is
+                `more`.
+        """
         self.snapshot()
 
         def write() -> Pruned:
@@ -186,7 +219,7 @@ class SqlStore(ABC):
     # Reading
 
     def load(self) -> Saved:
-        """See `Store.load`."""
+        """The committed state: the last snapshot, with all later changes folded in."""
 
         def read() -> Saved:
             state = state_of(self._database)
@@ -210,7 +243,7 @@ class SqlStore(ABC):
         return self._at_once(read)
 
     def entries(self, first: int = 1, last: int | None = None) -> Iterator[StoredEntry]:
-        """See `Store.entries`."""
+        """The log from one number to another, as far as it is still there."""
         number = first - 1
         while True:
             # Page by page, so that no reader stays inside a transaction while others write.
@@ -230,13 +263,13 @@ class SqlStore(ABC):
                 return
 
     def leases(self, *, ended: bool = False) -> tuple[LeaseRow, ...]:
-        """See `Store.leases`."""
+        """Leases by token: those that have not ended, or all that are still there."""
         return self._at_once(lambda: lease_table.read(self._database, ended=ended))
 
     def audit(
         self, first: int = 1, limit: int = 1000, *, newest: bool = False
     ) -> tuple[tuple[int, AuditRow], ...]:
-        """See `Store.audit`."""
+        """Audit rows with their numbers, from a number on: the first so many, or the newest."""
         order = "DESC" if newest else "ASC"
         rows = self._at_once(
             lambda: self._database.rows(
@@ -248,12 +281,12 @@ class SqlStore(ABC):
         return tuple((number, AuditRow(*rest)) for number, *rest in sorted(rows))
 
     def epochs(self) -> tuple[Epoch, ...]:
-        """See `Store.epochs`."""
+        """Every start of a service."""
         rows = self._at_once(lambda: self._database.rows(f"{_EPOCHS} ORDER BY number"))
         return tuple(Epoch(*row) for row in rows)
 
     def usage(self) -> StoreSize:
-        """See `Store.usage`."""
+        """How large it is."""
         free, reserve = self._room()
 
         def read() -> StoreSize:
@@ -276,7 +309,11 @@ class SqlStore(ABC):
         return self._at_once(read)
 
     def check(self) -> None:
-        """See `Store.check`."""
+        """Read everything and see whether it makes sense; takes a while.
+
+        Raises:
+            CorruptStoreError: It does not.
+        """
         self._check_pages()
         self.load()
         number = self.usage().first_entry
@@ -342,11 +379,15 @@ class SqlStore(ABC):
 
     @abstractmethod
     def backup(self, path: str | PathLike[str]) -> None:
-        """See `Store.backup`."""
+        """Write a consistent copy while the service goes on; `restore` reads it.
+
+        Raises:
+            ConfigError: There is a file already, or it cannot be written.
+        """
 
     @abstractmethod
     def close(self) -> None:
-        """See `Store.close`."""
+        """Let go of it. Safe to call twice."""
 
     @abstractmethod
     def _admit(self) -> None:

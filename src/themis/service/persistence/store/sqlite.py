@@ -28,7 +28,7 @@ from themis.service.persistence.store.disk_reserve import DEFAULT_BYTES, Reserve
 from themis.service.persistence.store.lock import FileLock
 from themis.service.persistence.store.schema import Row
 from themis.service.persistence.store.snapshot_log import state_of
-from themis.service.persistence.store.sql import SqlStore
+from themis.service.persistence.store.sql import Store
 
 QUICK_CHECK_BYTES = 256 * 2**20
 """Up to this size all of a file is checked when it is opened; of a larger one not the old log."""
@@ -167,7 +167,7 @@ def _mapped(error: sqlite3.Error, name: str) -> ThemisError:
             return InvariantError(f"{name}: {error}")
 
 
-class SqliteStore(SqlStore):
+class SqliteStore(Store):
     """See `Store`. Made by `open_store`."""
 
     def __init__(

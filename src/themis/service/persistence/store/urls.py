@@ -5,8 +5,9 @@ from os import PathLike
 from pathlib import Path
 
 from themis.errors import ConfigError
-from themis.service.persistence.store.base import Epoch, Store
+from themis.service.persistence.store.base import Epoch
 from themis.service.persistence.store.disk_reserve import DEFAULT_BYTES
+from themis.service.persistence.store.sql import Store
 
 SQLITE = "sqlite:///"
 POSTGRES = ("postgresql://", "postgres://")
