@@ -22,7 +22,7 @@ from themis.agent_host.own_tuner import (
     run_agent,
 )
 from themis.agent_host.session.session import AgentSession
-from themis.apps import AppFile, Minder, SweepPlan, parse_app, plan_app
+from themis.apps import AppFile, SweepPlan, TunedBy, parse_app, plan_app
 from themis.client import Client
 from themis.config.secret import Secret
 from themis.core.arbiter import events as ev
@@ -108,7 +108,7 @@ def test_with_a_key_there_is_one_app_also_when_it_is_over() -> None:
 def test_what_is_submitted_says_whose_tuner_it_is_and_where_it_runs(tmp_path: Path) -> None:
     (tmp_path / "app.yaml").write_text("name: x\ncommand: [a]\nworkdir: sub\n")
     written = _own_app(tmp_path / "app.yaml")
-    assert (written.tuner, written.workdir) == (Minder.OWN, str(tmp_path / "sub"))
+    assert (written.tuner, written.workdir) == (TunedBy.OWN, str(tmp_path / "sub"))
     assert _own_app({"name": "x", "command": ["a"]}).workdir == str(Path.cwd())
 
 

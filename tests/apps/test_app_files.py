@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from themis.apps import AppFile, Choice, Goal, Range, parse_app, plain_app, read_app
-from themis.apps.app_file import Method, StopRule
+from themis.apps.app_file import SearchMethod, StopRule
 from themis.errors import ConfigError
 
 WHOLE = """
@@ -37,7 +37,7 @@ def written(folder: Path, text: str) -> Path:
 def test_the_file_of_the_guide_is_read_whole(tmp_path: Path) -> None:
     app = read_app(written(tmp_path, WHOLE))
     assert app.search is not None
-    assert app.search.method is Method.RANDOM
+    assert app.search.method is SearchMethod.RANDOM
     assert app.search.params == {"lr": Range("log", 1e-5, 1e-1), "batch": Choice((32, 64))}
     assert app.stop.method is StopRule.HALVING
     assert app.metric.goal is Goal.MINIMIZE
@@ -120,7 +120,7 @@ def test_an_error_names_file_and_line(tmp_path: Path) -> None:
 def test_an_app_of_two_lines_is_one_job_that_counts_no_iterations() -> None:
     app = parse_app({"name": "a", "command": ["x"]})
     assert app == AppFile("a", ("x",))
-    assert not app.counted
+    assert not app.counts_iterations
 
 
 @given(

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from themis.apps import AppFile, Minder, parse_app, plain_app, read_app
+from themis.apps import AppFile, TunedBy, parse_app, plain_app, read_app
 from themis.client import SERVER, Client, absolute
 from themis.config.secret import Secret
 from themis.core.model import AppId
@@ -276,7 +276,7 @@ def _own_app(app: str | os.PathLike[str] | Mapping[str, Any]) -> AppFile:
         app_file, folder = read_app(Path(app)), str(Path(app).parent)
     given = os.path.expanduser(app_file.workdir)
     workdir = absolute(os.path.join(folder, given) if given else ".")
-    return replace(app_file, workdir=workdir, tuner=Minder.OWN)
+    return replace(app_file, workdir=workdir, tuner=TunedBy.OWN)
 
 
 def _submit(client: Client, app_file: AppFile, key: str | None, seed: int | None) -> str:
@@ -322,7 +322,7 @@ async def run_agent(
         service = HostClient(connection)
         try:
             sheet = await service.sheet(app)
-            if json.loads(sheet.body).get("tuner") != Minder.OWN:
+            if json.loads(sheet.body).get("tuner") != TunedBy.OWN:
                 raise DeniedError(app, "the service runs its tuner; submit it with `tuner: own`")
             if app_file is not None and sheet.body != json.dumps(plain_app(app_file)):
                 _LOG.warning("%s is under way with another app file, which is used", app)

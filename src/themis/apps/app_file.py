@@ -49,7 +49,7 @@ _MEMORY = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) ?(|M|G|T)(?:i?B)?\Z")
 _GIGABYTES = {"": 1.0, "M": 1e-3, "G": 1.0, "T": 1e3}
 
 
-class Method(StrEnum):
+class SearchMethod(StrEnum):
     """How trials are chosen."""
 
     RANDOM = "random"
@@ -66,7 +66,7 @@ class StopRule(StrEnum):
     NONE = "none"
 
 
-class Minder(StrEnum):
+class TunedBy(StrEnum):
     """Whose process decides which trials go on."""
 
     SERVICE = "service"
@@ -80,7 +80,7 @@ class Goal(StrEnum):
     MAXIMIZE = "maximize"
 
 
-class MetricSource(StrEnum):
+class MetricFormat(StrEnum):
     """Where a job's metrics are read from."""
 
     JSONL = "jsonl"
@@ -183,7 +183,7 @@ class Search:
 
     __pydantic_config__ = KNOWN_KEYS
 
-    method: Annotated[Method, Help("How trials are chosen.")] = Method.RANDOM
+    method: Annotated[SearchMethod, Help("How trials are chosen.")] = SearchMethod.RANDOM
     n: Annotated[int, count(1, 10_000), Help("How many trials.")] = 0
     """Zero where the rest says how many."""
     params: Annotated[
@@ -224,7 +224,7 @@ class MetricSpec:
         Help("Its name where it is read from."),
     ] = "loss"
     goal: Annotated[Goal, Help("Which way is better.")] = Goal.MINIMIZE
-    source: Annotated[MetricSource, Help("Where it is read from.")] = MetricSource.JSONL
+    source: Annotated[MetricFormat, Help("Where it is read from.")] = MetricFormat.JSONL
     path: Annotated[
         str,
         Checked(_metric_path, {"type": "string"}),
@@ -305,8 +305,8 @@ class AppFile:
         default=StopConditions()
     )
     tuner: Annotated[
-        Minder, Help("Decides within the limits of `stop`: the service, or a process of yours.")
-    ] = Minder.SERVICE
+        TunedBy, Help("Decides within the limits of `stop`: the service, or a process of yours.")
+    ] = TunedBy.SERVICE
     metric: Annotated[
         MetricSpec, Help("The metric that trials are compared by, and where it is read from.")
     ] = field(default=MetricSpec())
@@ -342,17 +342,17 @@ class AppFile:
         return TUNE_SEAT in self.command
 
     @property
-    def counted(self) -> bool:
+    def counts_iterations(self) -> bool:
         """Whether its jobs count iterations."""
         return self.stop.max_iterations > 0
 
     @property
-    def judged(self) -> bool:
+    def needs_metrics(self) -> bool:
         """Whether the service compares trials by their metric, so that each must report it."""
-        if self.search is None or self.tuner is Minder.OWN:
+        if self.search is None or self.tuner is TunedBy.OWN:
             return False
         stops = self.stop.method is not StopRule.NONE
-        return stops or self.search.method is Method.OPTUNA or self.metric != MetricSpec()
+        return stops or self.search.method is SearchMethod.OPTUNA or self.metric != MetricSpec()
 
 
 _VALIDATOR = Validator(AppFile)
@@ -387,17 +387,17 @@ def _check_whole(app: AppFile, given: Mapping[str, Any], place: FilePosition) ->
         )
     if rule is not StopRule.NONE and not app.stop.max_iterations:
         raise place.at("stop", "max_iterations").error(None, f"iterations, for {rule}")
-    if app.counted and app.duration:
+    if app.counts_iterations and app.duration:
         raise place.at("duration").error(
             given["duration"], "nothing: stop.max_iterations and iteration_seconds say it"
         )
-    if app.iteration_seconds and not app.counted:
+    if app.iteration_seconds and not app.counts_iterations:
         raise place.at("iteration_seconds").error(
             given["iteration_seconds"], "nothing without stop.max_iterations; or say `duration`"
         )
     if search is None:
         return
-    grid = search.method is Method.GRID
+    grid = search.method is SearchMethod.GRID
     if not grid and not search.n and rule is not StopRule.HYPERBAND:
         raise place.at("search", "n").error(None, "how many trials")
     if grid and search.n:

@@ -8,7 +8,7 @@ plan.trials[3].params     # {"lr": 0.00213, "batch": 64}
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from themis.apps.app_file import AppFile, Method, Search, StopRule
+from themis.apps.app_file import AppFile, Search, SearchMethod, StopRule
 from themis.apps.program import check_holes
 from themis.apps.search_space import Value, grid_trials, random_trials
 from themis.core.fairness.schedules import halving_from_max
@@ -74,7 +74,7 @@ def plan_app(app: AppFile, name: AppId, owner: OwnerId, seed: int) -> SweepPlan:
     if count > MOST_JOBS:
         raise ConfigError("trials", count, f"at most {MOST_JOBS}")
     iteration = app.iteration_seconds or UNKNOWN_ITERATION
-    if not app.counted:
+    if not app.counts_iterations:
         iteration = app.duration or UNKNOWN_DURATION
     slowdown = slowdown_of(app.model) if app.model else NO_SLOWDOWN
     width = len(str(count - 1))
@@ -88,7 +88,7 @@ def plan_app(app: AppFile, name: AppId, owner: OwnerId, seed: int) -> SweepPlan:
         )
         for index in range(count)
     )
-    known = app.iteration_seconds if app.counted else app.duration
+    known = app.iteration_seconds if app.counts_iterations else app.duration
     spec = AppSpec(
         name,
         owner,
@@ -116,13 +116,13 @@ def _trials(app: AppFile, seed: int) -> list[Mapping[str, Value] | None]:
     search = app.search
     if search is None:
         return [{}]
-    if search.method is Method.GRID:
+    if search.method is SearchMethod.GRID:
         grid = grid_trials(search.params)
         _check_brackets(app, len(grid))
         return list(grid)
     count = search.n or jobs_needed(_brackets(app))
     _check_brackets(app, count)
-    if search.method is Method.OPTUNA:
+    if search.method is SearchMethod.OPTUNA:
         return [None] * count
     return list(random_trials(search.params, count, seed))
 
@@ -154,4 +154,4 @@ def _phases(app: AppFile, count: int) -> tuple[Phase, ...]:
 
 def optuna_wanted(search: Search | None) -> bool:
     """Whether trials are chosen one after the other."""
-    return search is not None and search.method is Method.OPTUNA
+    return search is not None and search.method is SearchMethod.OPTUNA

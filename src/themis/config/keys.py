@@ -114,7 +114,7 @@ class CallerLimits:
     per_address: Annotated[
         int, count(1, 10**5), Help("HTTP connections from one address.", live=True)
     ] = 128
-    patience: Annotated[
+    request_timeout: Annotated[
         float,
         period(0.01, 3600.0),
         Help("How long a client may take to send an HTTP request.", live=True),

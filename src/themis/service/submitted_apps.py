@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from themis.apps import Minder
+from themis.apps import TunedBy
 from themis.core.arbiter import commands as cmd
 from themis.core.model import AppId, OwnerId
 from themis.core.steward.commands import Outcome
@@ -50,7 +50,7 @@ class SubmittedApps:
     def _note(self, file: SubmittedApp) -> None:
         self._owners[file.app] = file.owner
         body: Any = json.loads(file.body)
-        if body.get("tuner") == Minder.OWN:
+        if body.get("tuner") == TunedBy.OWN:
             self._own.add(file.app)
         stop = body.get("stop")
         self._stops[file.app] = str(stop.get("method", "")) if isinstance(stop, dict) else ""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from themis.apps import parse_app, plan_app
-from themis.apps.app_file import Goal, Minder
+from themis.apps.app_file import Goal, TunedBy
 from themis.apps.program import argv_of
 from themis.core.model import AppId, OwnerId
 from themis.integrations.ray_tune.script_app import (
@@ -38,7 +38,7 @@ def test_trials_are_jobs_with_their_gpus_and_iterations() -> None:
     )
     plan = plan_app(written, AppId(written.name), OwnerId("ann"), seed=1)
     assert written.name == "my-experiment-2026"
-    assert written.tuner is Minder.OWN
+    assert written.tuner is TunedBy.OWN
     assert (written.metric.name, written.metric.goal) == ("accuracy", Goal.MAXIMIZE)
     assert len(plan.spec.jobs) == 12
     assert {(job.min_gpus, job.max_gpus) for job in plan.spec.jobs} == {(2, 2)}
@@ -73,7 +73,7 @@ def test_what_the_user_says_comes_first() -> None:
 def test_trials_without_a_known_end_count_as_whole() -> None:
     terms = TuneTerms(3, 1, {}, 0, None, "min", "x", {})
     written = parse_app(app_keys(ScriptSettings(), terms, "a:1", "a:2", "m-"))
-    assert not written.counted
+    assert not written.counts_iterations
     assert plan_app(written, AppId("x"), OwnerId("ann"), seed=1).spec.phases[0].jobs == 3
 
 

@@ -21,8 +21,8 @@ from themis.service.http.connection_limits import ConnectionLimiter
 from themis.service.http.server import open_http
 
 LOOPBACK = Address("127.0.0.1", 0)
-SHORT = CallerLimits(patience=0.05)
-LONG = CallerLimits(patience=3600.0, per_address=4, connections=6)
+SHORT = CallerLimits(request_timeout=0.05)
+LONG = CallerLimits(request_timeout=3600.0, per_address=4, connections=6)
 HALF = b"GET /quick HTTP/1.1\r\nHost: x\r\n"
 BODY = b"POST /quick HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
 GET = b"GET /%b HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -187,7 +187,7 @@ def test_a_connection_is_good_for_several_requests() -> None:
         # And then it is the caller's turn again.
         assert await is_cut_off(caller)
 
-    behind_the_door(CallerLimits(patience=0.5), work)
+    behind_the_door(CallerLimits(request_timeout=0.5), work)
 
 
 def test_half_sent_requests_keep_out_each_other_and_nobody_else() -> None:
@@ -246,7 +246,7 @@ def test_small_answers_are_not_held_back() -> None:
 def test_other_limits_hold_for_who_comes_next() -> None:
     async def work(place: Place) -> None:
         half = [await place.calls(HALF) for _ in range(4)]
-        place.limiter.change(CallerLimits(patience=3600.0, per_address=1))
+        place.limiter.change(CallerLimits(request_timeout=3600.0, per_address=1))
         await place.calls(HALF)
         assert await is_cut_off(half[0])
 

@@ -46,7 +46,7 @@ class JobLauncher:
         where = (("THEMIS_GPU_COUNT", str(len(start.gpus))), ("THEMIS_LEVEL", str(level)))
         program = program_of(self._app, trial.params or {})
         program = replace(program, env=(*program.env, *where))
-        limit = start.until if self._app.counted else 0.0
+        limit = start.until if self._app.counts_iterations else 0.0
         yield RunRequest(job, start.gpus, program, key, limit)
 
     def _chosen(self, job: JobId) -> Mapping[str, Value]:

@@ -21,7 +21,7 @@ from themis.agent_host.session.outcomes import RESUMABLE, EndedRun, RunVerdict
 from themis.agent_host.session.recovery import recover
 from themis.agent_host.session.runs import RequestedRun, RunTracker
 from themis.agent_host.session.trials import FIRST_BACKOFF, TrialTable
-from themis.apps.app_file import AppFile, Goal, Minder
+from themis.apps.app_file import AppFile, Goal, TunedBy
 from themis.apps.plan import SweepPlan
 from themis.core.agent import Agent, MakeAgent, Placement
 from themis.core.agent import commands as cmd
@@ -224,7 +224,7 @@ class AgentSession:
             if value is not None:
                 cost = self._trials.measure(job, value)
                 self._apply(ev.LossSeen(at, job, point.iteration, cost))
-        if not self._app.counted:
+        if not self._app.counts_iterations:
             return  # How long its iterations take does not tell how long the whole takes.
         self._apply(ev.Progressed(at, ((job, self._trials[job].done),)))
         if report.windows:
@@ -236,7 +236,7 @@ class AgentSession:
         A job that reports once in an epoch has moved on since. The simulator's agents know how far
         their jobs are, and live ones should not decide on less.
         """
-        if self._agent is None or not self._app.counted:
+        if self._agent is None or not self._app.counts_iterations:
             return
         expected = []
         for job in self._runs:
@@ -303,7 +303,7 @@ class AgentSession:
             news,
             self._trials[job],
             target,
-            self._app.counted,
+            self._app.counts_iterations,
             ran=run.ran,
             reported=run.last is not None,
             told=run.stopping,
@@ -326,7 +326,7 @@ class AgentSession:
         target = self._target(news.job)
         if target is None:
             return False
-        return EndedRun(news, self._trials[news.job], target, self._app.counted).complete
+        return EndedRun(news, self._trials[news.job], target, self._app.counts_iterations).complete
 
     def _advance(self, news: RunNews) -> None:
         if self._trials.advance(news.job, news.iterations):
@@ -336,7 +336,7 @@ class AgentSession:
     def _accept(self, job: JobId) -> None:
         """Take a job as done, unless it had to report its metric and did not."""
         trial = self._trials[job]
-        if trial.measured or not self._app.judged:
+        if trial.measured or not self._app.needs_metrics:
             self._trials.advance(job, self._target(job) or 0.0)
             self._out.append(self._trials.reached(job))
             self._estimate_progress()
@@ -431,7 +431,7 @@ class AgentSession:
 
     def _may_win(self, best: JobId) -> bool:
         """Whether a job won by more than want of others."""
-        if self._app.search is None or self._app.tuner is Minder.OWN:
+        if self._app.search is None or self._app.tuner is TunedBy.OWN:
             return True
         return self._trials[best].metric is not None
 

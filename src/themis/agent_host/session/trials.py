@@ -120,7 +120,7 @@ class TrialTable:
 
         None do where the app counts no iterations: its job is done when it exits with 0.
         """
-        return self._records[job].done if self._app.counted else 0.0
+        return self._records[job].done if self._app.counts_iterations else 0.0
 
     def cost(self, metric: float | None) -> float:
         """The metric turned so that less is better; infinity without one."""

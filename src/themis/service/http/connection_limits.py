@@ -87,7 +87,7 @@ class ConnectionLimiter:
         here[peer] = connection
         _stop(connection)
         loop = asyncio.get_running_loop()
-        connection.timer = loop.call_later(self._limits.patience, _hang_up, connection)
+        connection.timer = loop.call_later(self._limits.request_timeout, _hang_up, connection)
 
     def work_for(self, peer: Peer) -> None:
         """From now on the caller waits for the service."""

@@ -4,7 +4,7 @@ import json
 import secrets
 import zlib
 
-from themis.apps import Minder, parse_app, plan_app
+from themis.apps import TunedBy, parse_app, plan_app
 from themis.apps.app_file import AppFile
 from themis.apps.plan import SweepPlan, optuna_wanted
 from themis.apps.program import program_of
@@ -60,7 +60,7 @@ async def _submit_file(api: ApiContext, request: ApiRequest, body: Submission) -
         "plan": serializers.plan(plan, world.topology.gpus, len(owners)),
         "warnings": _warnings(world, plan),
     }
-    if written.tuner is Minder.OWN:
+    if written.tuner is TunedBy.OWN:
         answer["plan"]["tuner"] = str(written.tuner)
     if body.dry_run:
         api.service.submissions.check_file(plan, key, most=most)
@@ -106,7 +106,7 @@ def _check_runnable(app: AppFile, plan: SweepPlan) -> None:
     Raises:
         RefusedError: No node could run a job, or the service cannot choose its trials.
     """
-    if app.tuner is Minder.SERVICE and optuna_wanted(app.search) and not is_able():
+    if app.tuner is TunedBy.SERVICE and optuna_wanted(app.search) and not is_able():
         raise RefusedError(app.name, MISSING)
     blank = dict.fromkeys(app.search.params, "") if app.search is not None else {}
     for trial in plan.trials:
