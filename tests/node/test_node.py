@@ -16,7 +16,7 @@ from themis.core.model import AppId, JobId, Machine, OwnerId
 from themis.engines import base
 from themis.engines.base import Capabilities, Discovered, FoundProgram, Gpu, LogPiece
 from themis.engines.host import boottime
-from themis.engines.metrics.jsonl import MetricSample, SampleBatch
+from themis.engines.metrics.points import MetricSample, SampleBatch
 from themis.engines.task import Task
 from themis.errors import (
     ConfigError,

@@ -1,4 +1,5 @@
-from themis.engines.metrics.jsonl import SampleBatch, parse_sample
+from themis.engines.metrics.jsonl import parse_sample
+from themis.engines.metrics.points import SampleBatch
 from themis.node.metric_progress import MetricProgress
 from themis.protocol.node_messages import NOT_FINITE, Point, finite
 

@@ -21,7 +21,7 @@ from typing import Literal, Protocol
 from themis.core.model import Machine
 from themis.engines.attempt.lease_timing import RESUMABLE_CODE
 from themis.engines.host.accounts import Owners
-from themis.engines.metrics.jsonl import MetricSample, SampleBatch
+from themis.engines.metrics.points import MetricSample, SampleBatch
 from themis.engines.task import Task
 from themis.errors import ConfigError
 

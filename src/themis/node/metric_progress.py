@@ -12,7 +12,7 @@ import asyncio
 import math
 from collections import deque
 
-from themis.engines.metrics.jsonl import MetricSample, SampleBatch
+from themis.engines.metrics.points import MetricSample, SampleBatch
 from themis.protocol.node_messages import MOST_POINTS, NOT_FINITE, Point
 
 MOST_TROUBLE = 200

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 import themis
 from tests.support.requirements import missing
-from themis.engines.metrics import jsonl
-from themis.engines.metrics.jsonl import MOST_LINE, MetricSample, MetricsReader, parse_sample
+from themis.engines.metrics import jsonl, points
+from themis.engines.metrics.jsonl import MOST_LINE, MetricsReader, parse_sample
+from themis.engines.metrics.points import MetricSample
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def test_the_metric_of_the_app_is_never_among_the_values_left_out() -> None:
     line = json.dumps({"it": 1, "loss": 3.0, **many, "accuracy": 0.9}).encode()
     sample = parse_sample(line, "accuracy")
     assert sample is not None
-    assert len(sample.values) == jsonl.MOST_VALUES
+    assert len(sample.values) == points.MOST_VALUES
     assert dict(sample.values)["accuracy"] == 0.9
     assert dict(sample.values)["loss"] == 3.0
     early = parse_sample(line, "v2")
@@ -163,7 +164,7 @@ def test_root_reads_only_what_the_owner_could_and_owns(state: Path) -> None:
     mine.write_text(line(3))
     os.chown(mine, nobody, nobody)
     read = {
-        path.name: iterations(MetricsReader(str(path), nobody, nobody).read())
+        path.name: iterations(MetricsReader(str(path), (nobody, nobody)).read())
         for path in (private, public, mine)
     }
     assert read == {"private": [], "public": [], "mine": [3]}
@@ -274,7 +275,7 @@ def test_a_folder_that_the_owner_is_about_to_get_is_no_trouble(state: Path) -> N
         missing("root")
     state.mkdir(0o700)
     path = state / "metrics.jsonl"
-    reader = MetricsReader(str(path), 65534, 65534)
+    reader = MetricsReader(str(path), (65534, 65534))
     assert reader.stretch(0, 10).trouble == "", "its supervisor has not begun"
     os.chown(state, 65534, 65534)
     path.write_text(line(1))

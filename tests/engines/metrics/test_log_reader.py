@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.support.requirements import missing
 from themis.engines.metrics import JobLogReader, log_patterns, log_reader, matcher
-from themis.engines.metrics.jsonl import MetricSample
 from themis.engines.metrics.log_patterns import MOST_PATTERN, group_of
+from themis.engines.metrics.points import MetricSample
 from themis.engines.supervisor.bounded_log import BoundedFile
 from themis.errors import ConfigError
 

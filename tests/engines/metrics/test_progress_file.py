@@ -8,7 +8,7 @@ from themis.engines.attempt.layout import EngineLimits
 from themis.engines.host.accounts import Owners
 from themis.engines.host.gpu_inventory import PretendGpus
 from themis.engines.local.engine import LocalEngine
-from themis.engines.metrics.jsonl import MetricSample
+from themis.engines.metrics.points import MetricSample
 from themis.engines.metrics.progress_file import NAME, keep_sample, recall_sample
 from themis.testing.engines import EngineStage, play, until
 

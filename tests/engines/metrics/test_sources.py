@@ -20,7 +20,8 @@ from themis.engines.host.batched_thread import BatchedThread
 from themis.engines.host.gpu_inventory import PretendGpus
 from themis.engines.local.engine import LocalEngine
 from themis.engines.metrics import JobLogReader, Reader, TensorBoardReader, log_patterns, sources
-from themis.engines.metrics.jsonl import MetricSample, MetricsReader
+from themis.engines.metrics.jsonl import MetricsReader
+from themis.engines.metrics.points import MetricSample
 from themis.engines.metrics.sources import check_source, reader_for, storage_time
 from themis.engines.metrics.tfevents import masked_crc
 from themis.engines.task import SourceSpec, Task

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.requirements import missing
 from themis.engines.metrics import TensorBoardReader, tensorboard
-from themis.engines.metrics.jsonl import MetricSample
+from themis.engines.metrics.points import MetricSample
 from themis.engines.metrics.tfevents import MOST_RECORD, Event, masked_crc, parse_event
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -294,9 +294,9 @@ def test_root_reads_only_event_files_that_the_owner_could_and_owns(state: Path) 
         path.write_bytes(scalar(name))
         path.chmod(mode)
         os.chown(path, owner, owner)
-    assert steps(TensorBoardReader(str(state), uid=nobody, gid=nobody).read()) == [3]
+    assert steps(TensorBoardReader(str(state), owner=(nobody, nobody)).read()) == [3]
     state.chmod(0o700)
-    assert TensorBoardReader(str(state), uid=nobody, gid=nobody).read() == ()
+    assert TensorBoardReader(str(state), owner=(nobody, nobody)).read() == ()
 
 
 FLOAT, DOUBLE, INT, LONG, HALF = 1, 2, 3, 9, 19

@@ -16,7 +16,7 @@ from themis.engines.attempt.layout import EngineLimits, StateFolder
 from themis.engines.attempt.lease_timing import LeaseTimer
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
-from themis.engines.metrics.jsonl import MetricSample
+from themis.engines.metrics.points import MetricSample
 from themis.engines.metrics.progress_file import recall_sample
 from themis.engines.supervisor import processes
 from themis.engines.supervisor.spawn import command

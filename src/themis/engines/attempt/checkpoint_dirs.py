@@ -13,8 +13,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from themis.engines.host.accounts import Account
@@ -64,21 +63,11 @@ class Checkpoints:
         if account is None or os.geteuid() != 0:
             raise PermissionError(errno.EACCES, "it cannot be made by this node", str(home))
         try:
-            with _files_as(account):
+            with libc.files_as((account.uid, account.gid)):
                 home.mkdir(0o700)
         except PermissionError:
             reason = f"make it for {account.name}, mode 0700: root may not, and neither may they"
             raise PermissionError(errno.EACCES, reason, str(home)) from None
-
-
-@contextmanager
-def _files_as(account: Account) -> Iterator[None]:
-    own = os.geteuid(), os.getegid()
-    try:
-        libc.set_file_identity(account.uid, account.gid)
-        yield
-    finally:
-        libc.set_file_identity(*own)
 
 
 def _is_folder(about: os.stat_result) -> bool:

@@ -19,7 +19,7 @@ from themis.engines.common.background import BackgroundTasks
 from themis.engines.common.start_table import Start, StartTable
 from themis.engines.host import boottime
 from themis.engines.host.accounts import Owners
-from themis.engines.metrics.jsonl import MetricSample, SampleBatch
+from themis.engines.metrics.points import MetricSample, SampleBatch
 from themis.engines.supervisor.bounded_log import piece_of
 from themis.engines.supervisor.supervisor import EXITED, STUCK
 from themis.engines.task import Task

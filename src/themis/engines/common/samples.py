@@ -11,7 +11,7 @@ from themis.engines.common.background import BackgroundTasks
 from themis.engines.host import boottime
 from themis.engines.host.batched_thread import BatchedThread
 from themis.engines.host.detached_thread import in_own_thread
-from themis.engines.metrics.jsonl import MetricSample, SampleBatch
+from themis.engines.metrics.points import MetricSample, SampleBatch
 from themis.engines.metrics.progress_file import keep_sample, recall_sample
 from themis.engines.metrics.sources import reader_for
 from themis.engines.task import TENSORBOARD

@@ -2,7 +2,7 @@
 
 Other keys with numbers are values by their names, as the loss is.
 
-    reader = MetricsReader(path, uid=1001, gid=1001)
+    reader = MetricsReader(path, (1001, 1001))
     reader.read()           # the samples since the last time
 
 The owner can put anything into the file, so the reader trusts nothing: it is opened as the
@@ -11,60 +11,23 @@ reads have a length. Lines that are no sample are skipped.
 """
 
 import json
-import math
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import lru_cache
 
+from themis.engines.metrics.points import MetricSample, SampleBatch, number, sample
+from themis.engines.metrics.safe_open import Owner
 from themis.engines.supervisor import libc
 
 MOST_LINE = 4096
 MOST_READ = 1 << 20
 """Bytes taken at a time; a job that writes more is read over several times."""
-MOST_VALUES, LONGEST_NAME = 8, 64
-"""Values taken from one line, and the length of a name; the others are left out."""
-_LARGEST = 1e15
 _OWN = ("it", "t", "loss")
 _SHOWN = 60
 """Bytes of a line that people are shown."""
 _TOO_LONG = f"a line of THEMIS_METRICS is longer than {MOST_LINE} bytes"
-
-
-@dataclass(frozen=True, slots=True)
-class MetricSample:
-    """One line."""
-
-    iteration: float
-    loss: float | None
-    """None if it was not reported. Infinite or undefined values are kept of the metric only, as
-    `nan`."""
-    time: float | None
-    """Seconds on the job's clock."""
-    others: tuple[tuple[str, float], ...] = ()
-    """What else it said, by name, in its order."""
-    end: int = field(default=0, compare=False)
-    """Where its line ends in the file."""
-
-    @property
-    def values(self) -> tuple[tuple[str, float], ...]:
-        """Its loss and the others, by name."""
-        return self.others if self.loss is None else (("loss", self.loss), *self.others)
-
-
-@dataclass(frozen=True, slots=True)
-class SampleBatch:
-    """Part of a file."""
-
-    samples: tuple[MetricSample, ...]
-    end: int
-    """Where to go on; beyond the last sample if other lines follow it."""
-    more: bool
-    """Whether there are lines after it."""
-    trouble: str = ""
-    """Why something could not be read, as in `Reader.trouble`."""
 
 
 # A job's lines are read for its progress, and right afterwards for its agent.
@@ -82,45 +45,14 @@ def parse_sample(line: bytes, metric: str = "loss") -> MetricSample | None:
         return None
     if not isinstance(body, dict):
         return None
-    iteration = _number(body.get("it"))
-    if iteration is None or iteration < 0:
-        return None
-    loss = _value("loss", body.get("loss"), metric)
-    most = MOST_VALUES - (loss is not None)
-    return MetricSample(iteration, loss, _number(body.get("t")), _others(body, most, metric))
+    others = [(name, value) for name, value in body.items() if name not in _OWN]
+    values = [(name, _numeric(value)) for name, value in (("loss", body.get("loss")), *others)]
+    return sample(number(body.get("it")), number(body.get("t")), values, metric)
 
 
-def _others(body: dict[str, object], most: int, metric: str) -> tuple[tuple[str, float], ...]:
-    found = []
-    for name, value in body.items():
-        number = _value(name, value, metric)
-        if number is None or name in _OWN or not 0 < len(name) <= LONGEST_NAME:
-            continue
-        if name.isprintable() and _is_text(name):
-            found.append((name, number))
-    late = [pair for pair in found[most:] if pair[0] == metric]
-    return (*found[: most - len(late)], *late)
-
-
-def _is_text(name: str) -> bool:
-    """Half a character, which JSON can say, cannot be sent on."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in name)
-
-
-def _value(name: str, value: object, metric: str) -> float | None:
-    """A number; `nan` for a metric that is none, for a job that has diverged must not do well."""
-    number = _number(value)
-    odd = number is None and isinstance(value, int | float) and not isinstance(value, bool)
-    return math.nan if odd and name == metric else number
-
-
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    if isinstance(value, int) and abs(value) > _LARGEST:
-        return None
-    number = float(value)
-    return number if math.isfinite(number) and abs(number) <= _LARGEST else None
+def _numeric(value: object) -> float | None:
+    """The number in a JSON value, of any size; None for anything else."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 class MetricsReader:
@@ -129,14 +61,13 @@ class MetricsReader:
     def __init__(
         self,
         path: str,
-        uid: int | None = None,
-        gid: int | None = None,
+        owner: Owner | None = None,
         *,
         metric: str = "loss",
     ) -> None:
         self._path = path
         self._metric = metric
-        self._owner = None if uid is None or gid is None else (uid, gid)
+        self._owner = owner
         self._file: tuple[int, int] | None = None
         """The file that the offset is in; None for whichever is there."""
         self._offset = 0
@@ -168,7 +99,7 @@ class MetricsReader:
         self._behind = False
         self._closed = ""
         try:
-            with self._as_owner():
+            with libc.files_as(self._owner):
                 flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
                 fd = os.open(self._path, flags)
         except FileNotFoundError:
@@ -196,18 +127,6 @@ class MetricsReader:
             return os.stat(os.path.dirname(self._path)).st_uid != self._owner[0]
         except OSError:
             return False
-
-    @contextmanager
-    def _as_owner(self) -> Iterator[None]:
-        if self._owner is None or os.geteuid() != 0:
-            yield
-            return
-        own = os.geteuid(), os.getegid()
-        try:
-            libc.set_file_identity(*self._owner)
-            yield
-        finally:
-            libc.set_file_identity(*own)
 
     def _is_ours(self, fd: int) -> bool:
         about = os.fstat(fd)
@@ -241,12 +160,10 @@ class MetricsReader:
             if len(line) > MOST_LINE:
                 self._trouble = _TOO_LONG
                 continue
-            sample = parse_sample(line, self._metric)
-            if sample is not None:
+            found = parse_sample(line, self._metric)
+            if found is not None:
                 count += 1
-                yield MetricSample(
-                    sample.iteration, sample.loss, sample.time, sample.others, self._offset
-                )
+                yield replace(found, end=self._offset)
             elif line.strip():
                 shown = line[:_SHOWN].decode("utf-8", "replace")
                 self._trouble = f'a line of THEMIS_METRICS is not like {{"it": 12, ...}}: {shown!r}'

@@ -12,8 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from themis.engines.metrics.jsonl import LONGEST_NAME, MetricSample
-from themis.engines.metrics.points import number, parsed, sample
+from themis.engines.metrics.points import LONGEST_NAME, MetricSample, number, parsed, sample
 from themis.errors import ConfigError
 
 MOST_PATTERN = 2048

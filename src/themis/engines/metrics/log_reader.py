@@ -14,9 +14,9 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 
-from themis.engines.metrics.jsonl import MetricSample, SampleBatch
 from themis.engines.metrics.log_patterns import Matcher
-from themis.engines.metrics.safe_open import opened, owner_of
+from themis.engines.metrics.points import MetricSample, SampleBatch
+from themis.engines.metrics.safe_open import opened
 
 MOST_LINE = 4096
 MOST_READ = 1 << 20
@@ -33,12 +33,9 @@ _COLOUR = re.compile(r"\x1b\[[0-9;?]*+[A-Za-z]")
 class JobLogReader:
     """Reads one job's log as it grows."""
 
-    def __init__(
-        self, path: str, matcher: Matcher, *, uid: int | None = None, gid: int | None = None
-    ) -> None:
+    def __init__(self, path: str, matcher: Matcher) -> None:
         self._path = path
         self._matcher = matcher
-        self._owner = owner_of(uid, gid)
         self._place = 0
         self._fresh = True
         """Whether the matcher has not seen the lines before the place."""
@@ -69,7 +66,7 @@ class JobLogReader:
     def read(self, most: int | None = None) -> tuple[MetricSample, ...]:
         """New samples, oldest first, at most `most`; none if the log cannot be read."""
         self._behind = False
-        with opened(self._path, self._owner) as fd:
+        with opened(self._path, None) as fd:
             if fd is None:
                 return ()
             try:

@@ -1,8 +1,8 @@
-"""What readers hand on, whatever they read: samples, and the place to read on from.
+"""Samples, which all readers return, and the place where the next read begins.
 
-    stretch = reader.stretch(since=0, most=100)
-    stretch.samples[0].values       # (("loss", 0.31), ("accuracy", 0.9))
-    reader.stretch(stretch.end, 100)
+    batch = reader.stretch(since=0, most=100)
+    batch.samples[0].values         # (("loss", 0.31), ("accuracy", 0.9))
+    reader.stretch(batch.end, 100)
 
 A place is a number that only its reader understands, but for 0, which is the beginning. A reader
 made anew goes on from a place as the old one would have.
@@ -10,11 +10,46 @@ made anew goes on from a place as the old one would have.
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from themis.engines.metrics.jsonl import LONGEST_NAME, MOST_VALUES, MetricSample, SampleBatch
-
+MOST_VALUES, LONGEST_NAME = 8, 64
+"""Most values of one sample, and the longest name; other values are left out."""
 _LARGEST = 1e15
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSample:
+    """The values that a job reports for one iteration."""
+
+    iteration: float
+    loss: float | None
+    """None if it was not reported. Infinite or undefined values are kept of the metric only, as
+    `nan`."""
+    time: float | None
+    """Seconds on the job's clock."""
+    others: tuple[tuple[str, float], ...] = ()
+    """Other values by name, in the order of the line."""
+    end: int = field(default=0, compare=False)
+    """Where it ends in the file."""
+
+    @property
+    def values(self) -> tuple[tuple[str, float], ...]:
+        """Its loss and the others, by name."""
+        return self.others if self.loss is None else (("loss", self.loss), *self.others)
+
+
+@dataclass(frozen=True, slots=True)
+class SampleBatch:
+    """Samples from one part of a file."""
+
+    samples: tuple[MetricSample, ...]
+    end: int
+    """Where the next read begins; beyond the last sample if other lines follow it."""
+    more: bool
+    """Whether the file goes on after it."""
+    trouble: str = ""
+    """Why something could not be read, as in `Reader.trouble`."""
 
 
 class Reader(Protocol):

@@ -12,11 +12,11 @@ the owner. All functions block, perhaps for ever: the storage may be a file serv
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 
-from themis.engines.metrics.jsonl import MetricSample, MetricsReader
+from themis.engines.metrics.jsonl import MetricsReader
+from themis.engines.metrics.points import MetricSample
 from themis.engines.supervisor import libc
 
 NAME = ".themis-progress"
@@ -36,7 +36,7 @@ def keep_sample(folder: str, sample: MetricSample, account: tuple[int, int] | No
     line = {"it": sample.iteration, **dict(sample.values)}
     path, fresh = os.path.join(folder, NAME), os.path.join(folder, f"{NAME}.new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with suppress(OSError), _files_as(account):
+    with suppress(OSError), libc.files_as(account):
         with suppress(FileNotFoundError):
             os.unlink(fresh)
         fd = os.open(fresh, flags, 0o600)
@@ -49,8 +49,7 @@ def keep_sample(folder: str, sample: MetricSample, account: tuple[int, int] | No
 
 def keep_last(metrics: str, folder: str, account: tuple[int, int] | None, metric: str) -> None:
     """Write down the last line in a job's own file, for a node that is not there to do it."""
-    uid, gid = account or (None, None)
-    reader = MetricsReader(metrics, uid, gid, metric=metric)
+    reader = MetricsReader(metrics, account, metric=metric)
     with suppress(OSError):
         reader.seek(max(0, os.path.getsize(metrics) - _TAIL))
     samples = reader.read()
@@ -60,19 +59,5 @@ def keep_last(metrics: str, folder: str, account: tuple[int, int] | None, metric
 
 def recall_sample(folder: str, account: tuple[int, int] | None, metric: str) -> MetricSample | None:
     """The sample that was written down, without a time: it is not new."""
-    uid, gid = account or (None, None)
-    samples = MetricsReader(os.path.join(folder, NAME), uid, gid, metric=metric).read(1)
+    samples = MetricsReader(os.path.join(folder, NAME), account, metric=metric).read(1)
     return replace(samples[-1], time=None) if samples else None
-
-
-@contextmanager
-def _files_as(account: tuple[int, int] | None) -> Iterator[None]:
-    if account is None or os.geteuid() != 0:
-        yield
-        return
-    own = os.geteuid(), os.getegid()
-    try:
-        libc.set_file_identity(*account)
-        yield
-    finally:
-        libc.set_file_identity(*own)

@@ -22,11 +22,6 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _FOLDER = _FILE | os.O_DIRECTORY
 
 
-def owner_of(uid: int | None, gid: int | None) -> Owner | None:
-    """The user to open files as; None for this process's own."""
-    return None if uid is None or gid is None else (uid, gid)
-
-
 @contextmanager
 def opened(path: str, owner: Owner | None, folder: int | None = None) -> Iterator[int | None]:
     """A descriptor of a plain file that the owner owns and may read, else None.
@@ -69,7 +64,7 @@ def opened_folder(path: str, below: str, owner: Owner | None) -> Iterator[int | 
 
 def _open(path: str, flags: int, owner: Owner | None, folder: int | None = None) -> int | None:
     try:
-        with _as_owner(owner):
+        with libc.files_as(owner):
             return os.open(path, flags, dir_fd=folder)
     except (OSError, ValueError):  # a name with a zero byte is a ValueError
         return None
@@ -78,16 +73,3 @@ def _open(path: str, flags: int, owner: Owner | None, folder: int | None = None)
 def _is_theirs(fd: int, owner: Owner | None) -> bool:
     about = os.fstat(fd)
     return stat.S_ISREG(about.st_mode) and (owner is None or about.st_uid == owner[0])
-
-
-@contextmanager
-def _as_owner(owner: Owner | None) -> Iterator[None]:
-    if owner is None or os.geteuid() != 0:
-        yield
-        return
-    own = os.geteuid(), os.getegid()
-    try:
-        libc.set_file_identity(*owner)
-        yield
-    finally:
-        libc.set_file_identity(*own)

@@ -11,8 +11,9 @@ import os
 import time
 
 from themis.engines.metrics import BUILT_IN, JobLogReader, Reader, TensorBoardReader, matcher
-from themis.engines.metrics.jsonl import LONGEST_NAME, MetricSample, MetricsReader, SampleBatch
+from themis.engines.metrics.jsonl import MetricsReader
 from themis.engines.metrics.log_patterns import is_able
+from themis.engines.metrics.points import LONGEST_NAME, MetricSample, SampleBatch
 from themis.engines.task import JSONL, REGEX, TENSORBOARD, SourceSpec, Task
 from themis.errors import ConfigError
 
@@ -51,7 +52,7 @@ def _is_known(pattern: str) -> bool:
 
 def reader_for(task: Task, log: str) -> Reader:
     """A reader for the samples of one start of a job, whose output is in `log`."""
-    source, (uid, gid) = task.source, task.user or (None, None)
+    source = task.source
     try:
         match source.kind:
             case "tensorboard":
@@ -60,14 +61,13 @@ def reader_for(task: Task, log: str) -> Reader:
                     source.path,
                     metric=source.name,
                     since=task.since,
-                    uid=uid,
-                    gid=gid,
+                    owner=task.user,
                 )
             case "regex":
                 # The log is in one of our folders, so it needs no care to open it.
                 return JobLogReader(log, matcher(source.pattern, source.name))
             case _:
-                return MetricsReader(task.metrics, uid, gid, metric=source.name)
+                return MetricsReader(task.metrics, task.user, metric=source.name)
     except ConfigError as error:
         return _Nothing(str(error))
 

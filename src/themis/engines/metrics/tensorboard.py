@@ -15,9 +15,8 @@ import re
 import zlib
 from dataclasses import dataclass, replace
 
-from themis.engines.metrics.jsonl import MetricSample, SampleBatch
-from themis.engines.metrics.points import sample
-from themis.engines.metrics.safe_open import opened, opened_folder, owner_of
+from themis.engines.metrics.points import MetricSample, SampleBatch, sample
+from themis.engines.metrics.safe_open import Owner, opened, opened_folder
 from themis.engines.metrics.tfevents import RecordsEnd, Step, parse_event, steps
 
 MOST_READ = 512 << 10
@@ -52,8 +51,7 @@ class TensorBoardReader:
         *,
         metric: str = "loss",
         since: float = 0.0,
-        uid: int | None = None,
-        gid: int | None = None,
+        owner: Owner | None = None,
     ) -> None:
         """Look at nothing yet.
 
@@ -63,13 +61,12 @@ class TensorBoardReader:
             metric: The tag that matters if one event has too many.
             since: When this start of the job began, on the wall clock. Files that were last written
                 to before are those of earlier starts.
-            uid: Whose the files are.
-            gid: Whose the files are.
+            owner: The user and group that own the files; None: this process's own.
         """
         self._path, self._below = path, below
         self._metric = metric
         self._since = since
-        self._owner = owner_of(uid, gid)
+        self._owner = owner
         self._key = 0
         self._offset = 0
         self._behind = False

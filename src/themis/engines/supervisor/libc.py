@@ -3,6 +3,8 @@
 import ctypes
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUSER = 0x10000000
@@ -45,6 +47,20 @@ def mount_own_proc() -> None:
     _check(_libc.mount(None, b"/", None, ctypes.c_ulong(_MS_REC | _MS_SLAVE), None), "mount /")
     flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
     _check(_libc.mount(b"proc", b"/proc", b"proc", flags, None), "mount /proc")
+
+
+@contextmanager
+def files_as(owner: tuple[int, int] | None) -> Iterator[None]:
+    """Open files as this user and group inside of it, if there is one and this process is root."""
+    if owner is None or os.geteuid() != 0:
+        yield
+        return
+    own = os.geteuid(), os.getegid()
+    try:
+        set_file_identity(*owner)
+        yield
+    finally:
+        set_file_identity(*own)
 
 
 def set_file_identity(uid: int, gid: int) -> None:

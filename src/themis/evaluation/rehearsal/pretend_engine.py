@@ -26,7 +26,7 @@ from themis.engines.base import (
     ProgramExited,
     ProgramStarted,
 )
-from themis.engines.metrics.jsonl import MetricSample, SampleBatch
+from themis.engines.metrics.points import MetricSample, SampleBatch
 from themis.engines.task import Task
 from themis.errors import RefusedError
 from themis.sim.modelled_jobs import JobCosts, chance
