@@ -1,8 +1,8 @@
-"""What nodes and the service say to each other.
+"""Messages between nodes and the service.
 
-A node sends a `NodeReport`, the service answers it with `Orders`. Both are always the whole state
-of that node, what is and what is wanted, never a difference: a message that is lost, doubled or
-late is made good by the next one. GPUs are numbered from 0 on their own machine here.
+A node sends a `NodeReport`, the service answers it with `Orders`. Both have the whole state of that
+node, actual and wanted, never a difference: the next message makes up for one that is lost, late or
+sent twice. GPUs are numbered from 0 on their own machine here.
 """
 
 import math
@@ -19,8 +19,8 @@ LONGEST_NAME = 64
 MOST_POINTS = 256
 """Points of one run in one report; see `Point.weight`."""
 MOST_REPORTED = 8 * MOST_POINTS
-"""Points of all runs in one report: to read so many takes the service some 20 ms, in which it does
-nothing else."""
+"""Points of all runs in one report: to read this many takes the service some 20 ms, in which it
+does nothing else."""
 MOST_LOG = 64 << 10
 """Bytes of one part of a log."""
 MOST_PARTS = 4
@@ -28,46 +28,46 @@ MOST_PARTS = 4
 
 
 class SlotState(StrEnum):
-    """What is on a GPU, as its node sees it."""
+    """The state of a GPU, as its node reports it."""
 
     EMPTY = "empty"
-    """Nothing, and nothing will be before the next orders."""
+    """Nothing runs there, or will before the next orders."""
     RUNNING = "running"
     STOPPING = "stopping"
     QUARANTINED = "quarantined"
 
 
 class RunState(StrEnum):
-    """Where a run of a job is in its life."""
+    """The state of a run of a job."""
 
     STARTING = "starting"
     RUNNING = "running"
     STOPPING = "stopping"
     EXITED = "exited"
     LOST = "lost"
-    """It is gone, and nobody saw how."""
+    """It has ended, and its exit code is not known."""
 
     @property
     def over(self) -> bool:
-        """Whether nothing of it is alive."""
+        """Whether all of its processes have ended."""
         return self in {RunState.EXITED, RunState.LOST}
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseTerms:
-    """The times both sides go by, in seconds."""
+    """The times that both sides keep to, in seconds."""
 
     heartbeat: float = 2.0
-    """How long the service may keep a report before it answers."""
+    """How long the service may hold a report before it answers."""
     node_ttl: float = 20.0
-    """A node that has heard nothing for so long ends what runs there by itself."""
+    """A node that hears nothing for this long ends its runs."""
     grace: float = 30.0
-    """What a process gets between being told to go and being killed."""
+    """Between telling a process to stop and killing it."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsSource:
-    """Where a node reads what a job reports, and which of its values the app is judged by."""
+    """Where a node reads the metrics of a job, and which of them the app is judged by."""
 
     name: str = "loss"
     kind: str = "jsonl"
@@ -77,23 +77,23 @@ class MetricsSource:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What a job runs. An argument list, never a line for a shell."""
+    """The program of a job: an argument list, never a line for a shell."""
 
     argv: tuple[str, ...]
     env: tuple[tuple[str, str], ...] = ()
     workdir: str = ""
     grace: float = 0.0
-    """Seconds between being told to save and being killed; 0 for what the service's terms say.
+    """Seconds between telling it to save and killing it; 0 for those of the service's terms.
 
-    At the end of a lease that nobody renews it is told so long before, but no longer than the terms
-    say: before that the lease may still be renewed.
+    At the end of a lease it is told this long before, but never longer than the terms say: up to
+    then the lease may still be renewed.
     """
     metrics: MetricsSource = MetricsSource()
 
 
 @dataclass(frozen=True, slots=True)
 class SlotReport:
-    """One GPU: what is on it, under which token, or the last token that was."""
+    """One GPU: its state, and the present or last token that it was used under."""
 
     gpu: int
     token: int
@@ -102,16 +102,16 @@ class SlotReport:
 
 
 NOT_FINITE = 1e15
-"""The value of a metric that is no finite number: messages have none that are not."""
+"""Stands for a metric that is not a finite number: messages have finite numbers only."""
 
 
 def finite(value: float | None) -> float | None:
-    """A value of a metric; None if there is none."""
+    """A value of a metric; None if it is missing or not finite."""
     return None if value is None or value >= NOT_FINITE else value
 
 
 def early_end(iterations: float, target: float) -> str:
-    """What is wrong with a job that exited with 0 there, and what its program has to do."""
+    """Why a job failed that exited with 0 too early, and what its program has to do."""
     return (
         f"it exited with 0 at iteration {iterations:g} of {target:g}; a program that finds nothing "
         "left to do must report its iteration before it exits"
@@ -119,24 +119,24 @@ def early_end(iterations: float, target: float) -> str:
 
 
 def no_metric(name: str) -> str:
-    """What is wrong with a trial that exited with 0 and never said how good it is."""
+    """Why a trial failed that exited with 0 and never reported its metric."""
     return f"it exited with 0 and never reported its metric {name!r}, by which trials are judged"
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What a job said of itself at one iteration, counted from its start."""
+    """What a job reported at one iteration, counted from its start."""
 
     iteration: float
     time: float | None = None
-    """Seconds on the job's clock, if it said so."""
+    """Seconds on the job's clock, if reported."""
     values: tuple[tuple[str, float], ...] = ()
-    """Its loss and whatever else it measures, by name; `NOT_FINITE` of a job that has diverged."""
+    """Its loss and other metrics, by name; `NOT_FINITE` if the job has diverged."""
 
     def __post_init__(self) -> None:
-        if len(self.values) == 1:  # Nearly all are like this, and there are so many.
+        if len(self.values) == 1:  # Nearly all are like this, and there are very many.
             name, value = self.values[0]
-            # A sum with a number that is none is none.
+            # A sum with a number that is not finite is not finite.
             if 0 < len(name) <= LONGEST_NAME and math.isfinite(self.iteration + value):
                 return
         names = [name for name, _ in self.values]
@@ -149,13 +149,13 @@ class Point:
 
     @property
     def weight(self) -> int:
-        """What it counts for where points are limited: with many values it is a long one."""
+        """What it counts for where points are limited: the number of its values."""
         return max(1, len(self.values))
 
 
 def weight_of(points: Iterable[Point]) -> int:
-    """What points count for together."""
-    # `Point.weight`, spelled out because there are so many.
+    """The weight of points together."""
+    # `Point.weight`, spelled out because there are very many.
     return sum([len(point.values) or 1 for point in points])
 
 
@@ -169,22 +169,22 @@ class RunReport:
     state: RunState
     code: int | None = None
     iterations: float = 0.0
-    """Done since the job began, in all its processes."""
+    """Since the job began, in all of its runs."""
     seconds: float = 0.0
     """Of training in this run."""
     message: str = ""
     log: str = ""
-    """The last lines of its output, once it is over."""
+    """The last lines of its output, once it has ended."""
     first: int = 1
-    """The number of the first of `points`: a run's are numbered from 1."""
+    """The number of the first of `points`, which count from 1 in every run."""
     points: tuple[Point, ...] = ()
-    """What its agent has not said it heard, the oldest first."""
+    """Those that its agent has not acknowledged, the oldest first."""
     more: bool = False
-    """Whether others follow when these have been heard."""
+    """Whether others follow once these are acknowledged."""
     log_size: int = 0
-    """Bytes that it has printed, once it is over."""
+    """Bytes of its output, once it has ended."""
     trouble: str = ""
-    """What of its metrics could not be read, and why."""
+    """Why some of its metrics could not be read."""
     interrupted: bool = False
     """Whether its node or its supervisor told it to stop before it ended."""
 
@@ -194,25 +194,25 @@ class RunReport:
 
     @property
     def last(self) -> int:
-        """The number of the last of `points`, or of the last one heard."""
+        """The number of the last of `points`, or of the last acknowledged one."""
         return self.first + len(self.points) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class LogPart:
-    """What a run has printed from one byte to another."""
+    """A part of the output of a run."""
 
     run: int
     offset: int
-    """Where it was wanted from."""
+    """The offset that was asked for."""
     next: int
-    """Where it ends, in bytes; it may begin behind `offset`, if what was there is gone."""
+    """The offset of its end, in bytes; it begins after `offset` if that part was deleted."""
     text: str
-    """With a sign in place of what is no UTF-8."""
+    """With a replacement sign for bytes that are not UTF-8."""
     size: int
-    """Of all that it has printed so far."""
+    """Bytes of the output so far."""
     end: bool = False
-    """Whether nothing follows, ever."""
+    """Whether this is the end of the output of a run that has ended."""
     missing: bool = False
     """Whether the node has no such log."""
     number: int = 0
@@ -225,54 +225,54 @@ class LogPart:
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """The whole of a node. Everything it did on orders that answered earlier reports is in it."""
+    """The whole state of a node, with all effects of orders that answered earlier reports."""
 
     node: str
     boot: int
-    """Rises with every start of the node; kept on its disk."""
+    """Counts the starts of the node; kept on its disk."""
     number: int
-    """Rises with every report of a boot."""
+    """Counts the reports of a boot."""
     epoch: int
-    """Of the last orders it took; 0 before the first."""
+    """Of the last orders that it obeyed; 0 before the first."""
     revision: int
-    """Of the last orders it took."""
+    """Of the last orders that it obeyed."""
     slots: tuple[SlotReport, ...]
     runs: tuple[RunReport, ...]
     machine: Machine | None = None
-    """Its shape, when the service may not know it."""
+    """Its shape, if the service may not know it."""
     control: str = ""
     """How it ends processes: by cgroup, namespace or process tree."""
     version: str = ""
     trust_tenants: bool = False
     """Whether jobs of all owners run as one user."""
     shared_dir: str = ""
-    """Where its jobs keep their checkpoints, if that is meant to be the same on other nodes."""
+    """Where its jobs keep checkpoints, if that is meant to be the same storage on other nodes."""
     mark: str = ""
-    """The oldest mark of a node that it finds there."""
+    """The oldest mark of a node that it sees there."""
     storage_trouble: str = ""
     """Why it cannot use that folder."""
     logs: tuple[LogPart, ...] = ()
-    """What the last orders want of logs, as far as it is there."""
+    """The parts of logs that the last orders ask for, as far as they exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseOrder:
-    """Who may use a GPU. A GPU without one must be empty."""
+    """The lease of a GPU. A GPU without one must be empty."""
 
     gpu: int
     app: AppId
     owner: OwnerId
     token: int
     remaining: float
-    """Seconds from when the service received the report that this answers."""
+    """Seconds, counted from when the service received the report that this answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOrder:
-    """A run that is wanted on this node, or is to stop."""
+    """A run that is wanted on this node, or that must stop."""
 
     run: int
-    """Never used twice: a run that is over is not started again."""
+    """Never used twice: a run that has ended is not started again."""
     app: AppId
     owner: OwnerId
     job: JobId
@@ -281,16 +281,16 @@ class RunOrder:
     """Of the leases, one for each of `gpus`."""
     program: Program
     limit: float = 0.0
-    """Iterations, counted from the job's start, at which it must stop."""
+    """Iterations, counted from the job's start, at which it must stop; 0 for no limit."""
     stop: bool = False
     rank: int = 0
-    """Which of the nodes of this run it is."""
+    """Of this node among those of the run."""
     world: int = 1
-    """How many nodes the run has."""
+    """The number of nodes of the run."""
     rendezvous: str = ""
     """The machine of rank 0."""
     born: str = ""
-    """Which app of its name its app is: the checkpoints of a namesake before it are not its."""
+    """Tells its app from earlier ones of the same name, whose checkpoints it must not find."""
 
     @property
     def token(self) -> int:
@@ -300,30 +300,30 @@ class RunOrder:
 
 @dataclass(frozen=True, slots=True)
 class LogWanted:
-    """A part of a run's log that somebody waits for, as soon as there is something of it."""
+    """A part of a run's log that a reader waits for."""
 
     run: int
     app: AppId
     owner: OwnerId
     job: JobId
-    """All of these, because a node may have logs of a cluster before this one."""
+    """The log is found by all of these: a node may have logs of an earlier cluster."""
     offset: int
     most: int
     """Bytes, `MOST_LOG` of them or fewer."""
     now: bool = False
-    """Whether it is to be answered at once, also with nothing."""
+    """Whether to answer at once, even if there is nothing to read."""
     number: int = 0
-    """Never used twice: who asks for the same again wants it as it is then."""
+    """Never used twice: the same part asked for again is read again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """The whole of what is wanted on a node."""
+    """The whole wanted state of a node."""
 
     epoch: int
-    """Rises with every start of the service."""
+    """Counts the starts of the service."""
     boot: int
-    """The newest boot of the node that the service has heard of."""
+    """The newest boot of the node that has reported."""
     answers: int
     """The number of the report that this answers."""
     revision: int
@@ -331,14 +331,14 @@ class Orders:
     runs: tuple[RunOrder, ...]
     terms: LeaseTerms
     forget: tuple[int, ...] = ()
-    """Runs that are over, with their result stored."""
+    """Runs whose end is stored: their records may be deleted."""
     introduce: bool = False
-    """Whether the service wants to know the shape of the machine."""
+    """Whether the node must report the shape of its machine."""
     outdated: bool = False
-    """The service has heard later reports: a node to which this is an answer has lost its disk."""
+    """There were later reports: a node that sent this one last has lost its disk."""
     heard: tuple[tuple[int, int], ...] = ()
-    """Runs that have points, with the number of the last one that their agents have heard."""
+    """Runs with points, and the last one that their agents have acknowledged."""
     nonce: str = ""
-    """What marks in shared folders begin with."""
+    """The beginning of marks in shared folders."""
     logs: tuple[LogWanted, ...] = ()
-    """Parts of logs that people wait for."""
+    """Parts of logs that readers wait for."""

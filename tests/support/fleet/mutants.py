@@ -1,8 +1,9 @@
-"""Defences, and what they become when switched off. Each must be missed, by the checker.
+"""Defences, each with the mutant that lacks it. The checker must notice every one of them.
 
 run_seeds(range(50), broken=DEFENCES["leases count from when reports were sent"])
 """
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,8 +22,9 @@ from themis.core.steward.run_lifecycle import RunLifecycle
 from themis.core.steward.run_table import RunTable
 from themis.core.steward.steward import Steward
 from themis.node.core import commands as cmd
-from themis.node.core.events import FoundRun, RunExited, RunLimits
+from themis.node.core.events import FoundRun, NodeEvent, OrdersCame, RunExited, RunLimits
 from themis.node.core.node_core import NodeCore
+from themis.node.core.report_schedule import ReportSchedule
 from themis.protocol.agent_messages import ReleaseRequest
 from themis.protocol.node_messages import (
     LeaseTerms,
@@ -36,9 +38,10 @@ from themis.protocol.node_messages import (
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A cluster with parts exchanged; as it stands, one with every defence on."""
+    """A cluster with some components replaced; by default, with every defence on."""
 
     node: type[NodeCore] = NodeCore
+    schedule: type[ReportSchedule] = ReportSchedule
     steward: type[Steward] = Steward
     node_table: type[NodeTable] = NodeTable
     run_table: type[RunTable] = RunTable
@@ -48,7 +51,7 @@ class Broken:
     stores_first: bool = True
     adoption: bool = True
     weather: Weather | None = None
-    """In which it shows soon."""
+    """Faults in which it shows soon."""
 
     def make_steward(self, arbiter: Arbiter, **options: Any) -> Steward:
         """The steward of this cluster."""
@@ -56,15 +59,16 @@ class Broken:
         return self.steward(arbiter, **options, types=types)
 
     def adopts(self, found: tuple[FoundRun, ...]) -> tuple[FoundRun, ...]:
-        """What a node that starts learns of what runs already."""
+        """The runs that a node finds when it starts."""
         return found if self.adoption else ()
 
 
-class CountsFromReceipt(NodeCore):
-    """Takes leases and liveness to begin when orders arrive."""
+class CountsFromReceipt(ReportSchedule):
+    """Counts leases and liveness from when orders arrive."""
 
-    def _anchor(self, at: float) -> float:
-        return at
+    def answer(self, at: float) -> None:
+        super().answer(at)
+        self.sent_at = at
 
 
 class IgnoresLeaseEnd(NodeCore):
@@ -86,30 +90,37 @@ class IgnoresSilence(NodeCore):
 class RemembersLate(NodeCore):
     """Starts first, then writes the token down."""
 
-    def _launch(self, remember: cmd.Remember, start: cmd.StartRun) -> None:
-        self._out.append(start)
-        self._out.append(remember)
+    def handle(self, event: NodeEvent) -> list[cmd.NodeCommand]:
+        commands = super().handle(event)
+        for index, (first, second) in enumerate(itertools.pairwise(commands)):
+            if isinstance(first, cmd.Remember) and isinstance(second, cmd.StartRun):
+                commands[index : index + 2] = [second, first]
+        return commands
 
 
 class RemembersNothing(NodeCore):
     """Writes no token down."""
 
-    def _launch(self, remember: cmd.Remember, start: cmd.StartRun) -> None:
-        self._out.append(start)
+    def handle(self, event: NodeEvent) -> list[cmd.NodeCommand]:
+        commands = super().handle(event)
+        starts = any(isinstance(command, cmd.StartRun) for command in commands)
+        return [each for each in commands if not (starts and isinstance(each, cmd.Remember))]
 
 
 class BelievesOldEpochs(NodeCore):
     """Obeys a service that was replaced."""
 
-    def _is_of_this_epoch(self, orders: Orders) -> bool:
+    def handle(self, event: NodeEvent) -> list[cmd.NodeCommand]:
+        if isinstance(event, OrdersCame):
+            self._epoch = min(self._epoch, event.orders.epoch)
+        return super().handle(event)
+
+
+class BelievesLateOrders(ReportSchedule):
+    """Obeys answers to reports that are not its last."""
+
+    def is_answer(self, orders: Orders) -> bool:
         return True
-
-
-class BelievesLateOrders(NodeCore):
-    """Obeys answers to reports that it has sent newer ones since."""
-
-    def _is_answer(self, orders: Orders) -> bool:
-        return orders.boot >= self._boot
 
 
 class RunsTwoAtOnce(NodeCore):
@@ -120,7 +131,7 @@ class RunsTwoAtOnce(NodeCore):
 
 
 class CallsDyingEmpty(NodeCore):
-    """Reports a slot empty once its process was told to go."""
+    """Reports a slot empty once its process was told to stop."""
 
     def _slot(self, gpu: int) -> SlotReport:
         slot = super()._slot(gpu)
@@ -130,14 +141,14 @@ class CallsDyingEmpty(NodeCore):
 
 
 class DeafToAbsence(NodeCore):
-    """Takes a service that is down for one that it cannot reach."""
+    """Mistakes a service that is down for one that it cannot reach."""
 
     def _on_absence(self, tried_at: float) -> None:
         return
 
 
 class ForgetsTheEnd(NodeCore):
-    """Keeps no record of runs that are over."""
+    """Keeps no record of runs that have ended."""
 
     def _on_exit(self, event: RunExited) -> None:
         super()._on_exit(event)
@@ -210,7 +221,7 @@ class EndsAtOnce(NodeTable):
 
 
 class GuessesTerms(NodeCore):
-    """Takes the usual terms for those of its service, until it hears otherwise."""
+    """Takes the default terms for those of its service, until it hears otherwise."""
 
     def _on_adoption(self, at: float, found: tuple[FoundRun, ...]) -> None:
         self._known_terms = self._terms = LeaseTerms()
@@ -226,7 +237,7 @@ class BelievesAgents(Steward):
 
 
 class ReleasesWhatIsHeld(Steward):
-    """Takes a release for one of whatever lease the app has on that GPU by now."""
+    """Releases whatever lease the app has on a GPU by now."""
 
     def _on_release(self, app: AppId, request: ReleaseRequest) -> None:
         held = self.arbiter.ledger.holdings(app)
@@ -236,7 +247,7 @@ class ReleasesWhatIsHeld(Steward):
 
 
 class HearsEverybody(AgentSessions):
-    """Takes what any agent of an app says, also one that was replaced."""
+    """Takes requests of every agent of an app, also of one that was replaced."""
 
     def is_current(self, app: AppId, fence: int) -> bool:
         return True
@@ -308,14 +319,16 @@ LONG_OUTAGES = Weather(service_crashes=0.15, outage=60.0, deaf=0.9)
 SHAKIER = replace(SHAKY, service_crashes=0.5, outage=0.5, zombies=0.0, doubled=0.5, malice=1.0)
 
 DEFENCES: dict[str, Broken] = {
-    "leases count from when reports were sent": Broken(node=CountsFromReceipt, weather=CUT_LATE),
+    "leases count from when reports were sent": Broken(
+        schedule=CountsFromReceipt, weather=CUT_LATE
+    ),
     "a node ends what outlives its lease": Broken(node=IgnoresLeaseEnd, weather=LONG_OUTAGES),
     "a node that is cut off ends everything": Broken(node=IgnoresSilence, weather=CUT),
     "a guard between the end of a lease and the next": Broken(guard=False, weather=CUT),
     "tokens are kept on disk": Broken(node=RemembersNothing),
     "tokens are on disk before anything starts": Broken(node=RemembersLate),
     "nodes refuse older epochs": Broken(node=BelievesOldEpochs, weather=SHAKY),
-    "only answers to the last report count": Broken(node=BelievesLateOrders, weather=LATE),
+    "only answers to the last report count": Broken(schedule=BelievesLateOrders, weather=LATE),
     "empty is what is dead": Broken(node=CallsDyingEmpty),
     "a service that is down is no silence": Broken(node=DeafToAbsence, weather=SERVICE_ONLY),
     "runs that are over are remembered": Broken(node=ForgetsTheEnd),
@@ -356,4 +369,4 @@ IN_DEPTH: dict[str, tuple[str, Broken, Broken]] = {
         Broken(run_table=StartsBeforeTheEnd, node=RunsTwoAtOnce),
     ),
 }
-"""Second lines: what they prevent when the first is down, and the cluster without both."""
+"""Second lines of defence: what they prevent without the first, and the cluster without both."""

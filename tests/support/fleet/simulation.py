@@ -118,7 +118,13 @@ class FleetSim:
     def _core(self, machine: Machine, memory: NodeMemory) -> NodeCore:
         # With storage that all of them see: jobs move here as they like.
         shared = "/shared"
-        return self.broken.node(machine, memory, kill_patience=KILL_PATIENCE, shared_dir=shared)
+        return self.broken.node(
+            machine,
+            memory,
+            kill_patience=KILL_PATIENCE,
+            shared_dir=shared,
+            schedule=self.broken.schedule(),
+        )
 
     # Time
 

@@ -1,4 +1,4 @@
-"""What a node wants done. Imperative; a driver carries the commands out in order."""
+"""The commands of a node. A driver carries them out in order."""
 
 from dataclasses import dataclass
 
@@ -13,14 +13,14 @@ from themis.protocol.node_messages import (
 
 @dataclass(frozen=True, slots=True)
 class NodeMemory:
-    """What a node keeps on its own disk, as a whole."""
+    """All that a node keeps on its own disk."""
 
     boot: int = 0
     epoch: int = 0
     tokens: tuple[int, ...] = ()
     """The highest token that each GPU has run under."""
     terms: LeaseTerms | None = None
-    """Of the last orders taken: what the service goes by, as far as is known."""
+    """Of the last orders obeyed: those of the service, as far as known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class Remember:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a report. An earlier one still under way may be dropped: its answer counts no more.
+    """Send a report; earlier ones may be dropped, because their answers no longer count.
 
-    When a connection breaks, the same report may be sent again at once.
+    After a broken connection the same report may be sent again at once.
     """
 
     report: NodeReport
@@ -42,7 +42,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class StartRun:
-    """Start a run under a supervisor that holds its limits."""
+    """Start a run under a supervisor that enforces its limits."""
 
     order: RunOrder
     limits: RunLimits
@@ -50,7 +50,7 @@ class StartRun:
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Tell a run's supervisor other limits."""
+    """Give a run's supervisor other limits."""
 
     run: int
     limits: RunLimits
@@ -58,28 +58,28 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Ask a run to save and go."""
+    """Tell a run to save and exit."""
 
     run: int
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Kill all of a run, and say `Exited` once nothing of it is alive."""
+    """Kill all processes of a run, and send `RunExited` once none is left."""
 
     run: int
 
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """The service has the result of a run: its record may go."""
+    """Delete the record of a run: the service has stored how it ended."""
 
     run: int
 
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """The points of a run up to this number have been heard: they need not be read again."""
+    """The points of a run up to this number were acknowledged, and need not be read again."""
 
     run: int
     heard: int
@@ -87,21 +87,21 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class ReadLogs:
-    """Say `LogsRead` once there is something of these, for each once; earlier wishes are void."""
+    """Send `LogsRead` once for each of these when there is some of it; replaces earlier ones."""
 
     wanted: tuple[LogWanted, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LookAtStorage:
-    """Leave a mark that begins so in the shared folder and say `StorageSeen`, now and often."""
+    """Leave a mark with this beginning in the shared folder; send `StorageSeen` now and often."""
 
     nonce: str
 
 
 @dataclass(frozen=True, slots=True)
 class TickMe:
-    """Send `Ticked` at this time or later, on the node's clock; an earlier wish is void."""
+    """Send `Ticked` at this time or later, on the node's clock; replaces an earlier command."""
 
     at: float
 

@@ -1,4 +1,4 @@
-"""What can happen to a node. Past tense; the time rides in the event, on the node's own clock."""
+"""The events of a node. `at` is their time on the node's own clock."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,19 +15,19 @@ from themis.protocol.node_messages import (
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """How long a run may go on, on the node's clock."""
+    """The limits of a run, on the node's clock."""
 
     lease_end: float
-    """The first end of its leases, as the service said."""
+    """When the first of its leases ends."""
     checkpoint_at: float
-    """When it is told to save and go, unless there is news."""
+    """When it is told to save and exit, unless it is renewed before."""
     until: float
-    """When it is killed, unless there is news: at the end of its leases or of liveness."""
+    """When it is killed, unless it is renewed before: when a lease or the node's liveness ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundRun:
-    """A run from before the node was started, alive or not, as its supervisor knows it."""
+    """A run of before the node was started, alive or not, as its supervisor knows it."""
 
     order: RunOrder
     state: RunState
@@ -37,18 +37,18 @@ class FoundRun:
     seconds: float = 0.0
     message: str = ""
     heard: int = 0
-    """How many of its points need not be told again."""
+    """How many of its points were acknowledged."""
     more: bool = False
     """Whether it has others."""
     log: str = ""
-    """The last lines of its output, once it is over,"""
+    """The last lines of its output, once it has ended."""
     log_size: int = 0
-    """and bytes of all of it."""
+    """Bytes of all of its output, once it has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """The node is up; always its first event."""
+    """The node has started; always its first event."""
 
     at: float
     found: tuple[FoundRun, ...] = ()
@@ -64,9 +64,9 @@ class OrdersCame:
 
 @dataclass(frozen=True, slots=True)
 class ServiceAbsent:
-    """A connection tried at `tried_at` was refused: no service was running at that time.
+    """The service's own machine refused a connection at `tried_at`: no service ran at that time.
 
-    Only for a refusal by the service's own machine, never for silence.
+    Silence is no such proof.
     """
 
     at: float
@@ -75,14 +75,14 @@ class ServiceAbsent:
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
-    """A time asked for has come. A late or needless one does no harm."""
+    """The time of a `TickMe` has come. A late or needless tick does no harm."""
 
     at: float
 
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """A process runs."""
+    """The process of a run was started."""
 
     at: float
     run: int
@@ -90,7 +90,7 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class RunExited:
-    """Nothing of a run is alive any more, or it could not be started."""
+    """All processes of a run have ended, or it could not be started."""
 
     at: float
     run: int
@@ -102,7 +102,7 @@ class RunExited:
 
 @dataclass(frozen=True, slots=True)
 class KillFailed:
-    """Something of a run does not die."""
+    """A process of a run cannot be killed."""
 
     at: float
     run: int
@@ -111,7 +111,7 @@ class KillFailed:
 
 @dataclass(frozen=True, slots=True)
 class RunMeasured:
-    """How far a run is: iterations since its job began, seconds of training in this run."""
+    """Iterations since the job began, and seconds of training in this run."""
 
     at: float
     run: int
@@ -121,20 +121,20 @@ class RunMeasured:
 
 @dataclass(frozen=True, slots=True)
 class PointsRead:
-    """What a run reported, in order; also after its end, as long as there are more."""
+    """Points that a run reported, in order; also after its end, as long as there are more."""
 
     at: float
     run: int
     points: tuple[Point, ...]
     more: bool = False
-    """Whether there are others, which wait until some of these have been heard."""
+    """Whether others wait until some of these are acknowledged."""
     trouble: str = ""
-    """What of it could not be read."""
+    """Why some could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogsRead:
-    """There is something of logs that are wanted; together, because each event is a report."""
+    """Parts of wanted logs were read; in one event, because each event is followed by a report."""
 
     at: float
     read: tuple[tuple[LogWanted, LogPart], ...]
@@ -142,7 +142,7 @@ class LogsRead:
 
 @dataclass(frozen=True, slots=True)
 class StorageSeen:
-    """What the node finds in its shared folder: the oldest mark, or why it cannot look."""
+    """The oldest mark in the shared folder, or why the node cannot use that folder."""
 
     at: float
     mark: str
@@ -150,14 +150,14 @@ class StorageSeen:
 
 
 class Fault(StrEnum):
-    """Why a GPU must not be used. It is well when none of them is left."""
+    """Why a GPU must not be used. It may be used again when none of these is left."""
 
     HARDWARE = "hardware"
-    """An error state, a foreign process."""
+    """An error state, or a process of another program."""
     ORPHAN = "orphan"
-    """A process of an earlier start that there is no record of."""
+    """A process of an earlier start of the node, without a record."""
     LEAVING = "leaving"
-    """Its node is being stopped."""
+    """The node is being stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class GpuFailed:
 
 @dataclass(frozen=True, slots=True)
 class GpuWell:
-    """A fault of a GPU is over; it may have others."""
+    """One fault of a GPU is gone; it may have others."""
 
     at: float
     gpu: int

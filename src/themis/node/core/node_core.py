@@ -5,10 +5,9 @@ exclusive, whatever the network does:
 
 - A lease, and the node's liveness, count from when the report was *sent* that the orders answer.
   The service counts from when it received it, which was later.
-- Only orders that answer the last report sent are taken. So a report tells everything that orders
-  to earlier reports can ever bring about, and a slot that it calls empty stays empty until the
-  answer to it.
-- A run's limits are with its supervisor too, which ends it if the node itself is dead or stopped.
+- Only orders that answer the last report are obeyed. So a report shows all effects that orders to
+  earlier reports can ever have, and a slot that it calls empty stays empty until it is answered.
+- A run's supervisor has its limits too, and ends it if the node itself is dead or stopped.
 - A token is on disk before anything runs under it, and lower ones are refused.
 """
 
@@ -20,6 +19,7 @@ from themis.node.core import commands as cmd
 from themis.node.core import events as ev
 from themis.node.core.events import RunLimits
 from themis.node.core.report_budget import share_report
+from themis.node.core.report_schedule import ReportSchedule
 from themis.node.core.run_states import HeldLease, NodeRun
 from themis.protocol.node_messages import (
     MOST_PARTS,
@@ -35,15 +35,12 @@ from themis.protocol.node_messages import (
     SlotState,
 )
 
-POINTS_WAIT = 2.0
-"""Seconds that points wait for a report that is due anyway, before they make another overtake the
-one that is under way. Not when an answer is overdue: who is slow must get to answer some report."""
 KILL_PATIENCE = 10.0
-"""What does not die for so long after being killed quarantines its GPUs."""
+"""Seconds after which a run that was killed and does not die quarantines its GPUs."""
 
 
 class NodeCore:
-    """The state machine. `handle` is its only door; `Adopted` is the first event."""
+    """The state machine: events go into `handle`, and `Adopted` is the first of them."""
 
     def __init__(
         self,
@@ -55,6 +52,7 @@ class NodeCore:
         trust_tenants: bool = False,
         shared_dir: str = "",
         kill_patience: float = KILL_PATIENCE,
+        schedule: ReportSchedule | None = None,
     ) -> None:
         self._machine = machine
         self._control = control
@@ -68,14 +66,8 @@ class NodeCore:
         self._boot = memory.boot + 1
         self._epoch = memory.epoch
         self._revision = 0
-        self._number = 0
-        self._sent_at = 0.0
-        self._answered = True
+        self._schedule = schedule or ReportSchedule()
         self._introduces = True
-        self._resend_at = math.inf
-        self._tell_points_at = math.inf
-        self._heard_at = -math.inf
-        self._patience = 0.0
         self._known_terms = memory.terms
         self._terms = memory.terms or LeaseTerms()
         self._leases: dict[int, HeldLease] = {}
@@ -87,37 +79,40 @@ class NodeCore:
         self._slots: tuple[SlotReport, ...] | None = None
         self._logs_wanted: tuple[LogWanted, ...] = ()
         self._logs: dict[LogWanted, LogPart] = {}
-        """What there is of them."""
+        """Those that were read."""
         self._news = False
-        """Whether the service should hear of something before its next answer."""
+        """Whether something must be reported at once."""
         self._asked = math.inf
+        """When the driver was asked to send `Ticked`."""
         self._out: list[cmd.NodeCommand] = []
 
-    # What a driver may read
+    # For drivers to read
 
     @property
     def epoch(self) -> int:
-        """Of the last orders taken."""
+        """Of the last orders obeyed."""
         return self._epoch
 
     @property
     def memory(self) -> cmd.NodeMemory:
-        """What is to be on disk."""
+        """The state to be kept on disk."""
         return cmd.NodeMemory(self._boot, self._epoch, tuple(self._tokens), self._known_terms)
 
     @property
     def live(self) -> tuple[int, ...]:
-        """Runs of which something may be alive."""
+        """Runs that may have processes alive."""
         return tuple(self._live)
 
-    # The door
+    # Events
 
     def handle(self, event: ev.NodeEvent) -> list[cmd.NodeCommand]:
-        """Take one event; returns what is to be done, in order."""
+        """Take one event; returns the commands to carry out, in order."""
         self._out = []
         match event:
             case ev.OrdersCame(at=at, orders=orders):
-                if self._believes(orders):
+                # A service that was replaced is not obeyed.
+                current = orders.boot >= self._boot and orders.epoch >= self._epoch
+                if self._schedule.is_answer(orders) and current:
                     self._on_orders(at, orders)
             case ev.Ticked():
                 self._asked = math.inf  # Should it be early, it is asked for again.
@@ -130,10 +125,10 @@ class NodeCore:
             case ev.LogsRead(read=read):
                 found = {want: part for want, part in read if want in self._logs_wanted}
                 self._logs |= found
-                # Once for each that was asked for: no report is overtaken for ever.
+                # Once for each part, so that some report is not overtaken before its answer.
                 self._news = self._news or bool(found)
             case ev.StorageSeen(mark=mark, trouble=trouble):
-                # It waits for the next report, like points.
+                # It waits for the next report, as points do.
                 self._mark, self._storage_trouble = mark, trouble
             case ev.RunStarted(run=number):
                 run = self._live.get(number)
@@ -159,8 +154,8 @@ class NodeCore:
                 self._on_adoption(at, found)
             case _:
                 assert_never(event)
-        # What runs report changes no limit, and there is much of it: before the moment that this
-        # asked to be woken at nothing is due.
+        # Measurements and points change no limit, and there are many: before the next tick nothing
+        # is due.
         passing = isinstance(event, ev.RunMeasured | ev.PointsRead)
         if not passing or self._news or event.at >= self._asked:
             self._look_at_the_clock(event.at)
@@ -172,20 +167,10 @@ class NodeCore:
 
     # Orders
 
-    def _believes(self, orders: Orders) -> bool:
-        """Whether these orders are of the newest service heard, and to the last report sent."""
-        return self._is_answer(orders) and self._is_of_this_epoch(orders)
-
-    def _is_answer(self, orders: Orders) -> bool:
-        return not self._answered and orders.answers == self._number and orders.boot >= self._boot
-
-    def _is_of_this_epoch(self, orders: Orders) -> bool:
-        return orders.epoch >= self._epoch
-
     def _on_orders(self, at: float, orders: Orders) -> None:
-        self._answered, self._heard_at = True, at
+        self._schedule.answer(at)
         if orders.outdated:
-            # The disk has forgotten this node's past; the service has not.
+            # The node has lost its disk, and counts its boots from the one the service knows.
             self._boot = orders.boot + 1
             self._out.append(cmd.Remember(self.memory))
             self._news = True
@@ -196,11 +181,11 @@ class NodeCore:
             self._out.append(cmd.Remember(self.memory))
         self._revision = orders.revision
         self._introduces = orders.introduce
-        self._patience = 2.0 * orders.terms.heartbeat
-        anchor = self._anchor(at)
-        self._alive_until = anchor + orders.terms.node_ttl
+        self._schedule.trust(orders.terms.heartbeat)
+        start = self._schedule.sent_at
+        self._alive_until = start + orders.terms.node_ttl
         self._leases = {
-            lease.gpu: HeldLease(lease.app, lease.token, anchor + lease.remaining)
+            lease.gpu: HeldLease(lease.app, lease.token, start + lease.remaining)
             for lease in orders.leases
             if self._takes(lease)
         }
@@ -219,18 +204,14 @@ class NodeCore:
         for order in orders.runs:
             if order.run not in self._live and order.run not in self._over and not order.stop:
                 self._begin(at, order)
-        self._news = True  # The next report is what keeps the conversation going.
-
-    def _anchor(self, at: float) -> float:
-        """What leases and liveness count from: when the report was sent, not when orders came."""
-        return self._sent_at
+        self._news = True  # Every answer is followed by a report, which the service may hold.
 
     def _takes(self, lease: LeaseOrder) -> bool:
-        """Whether a lease is no older than what this GPU has run under."""
+        """Whether a lease is not older than one that this GPU has run under."""
         return 0 <= lease.gpu < len(self._tokens) and lease.token >= self._tokens[lease.gpu]
 
     def _lease_end(self, order: RunOrder) -> float | None:
-        """When the first of a run's leases ends; None if it lacks one."""
+        """When the first of a run's leases ends; None if one is missing."""
         end = math.inf
         for gpu, token in zip(order.gpus, order.tokens, strict=True):
             lease = self._leases.get(gpu)
@@ -240,15 +221,15 @@ class NodeCore:
         return end
 
     def _grace(self, order: RunOrder) -> float:
-        """What a run gets between being told to go and being killed."""
+        """Seconds between telling a run to stop and killing it."""
         return order.program.grace or self._terms.grace
 
     def _limits(self, order: RunOrder, lease_end: float) -> RunLimits:
-        # The round that may renew a lease allows for the grace of the terms: told before that, a
-        # run would go at the end of every lease. Who needs longer has what is left of the lease
-        # when the service says that it is not renewed.
+        # A lease is renewed no later than the grace of the terms before its end: a run that is told
+        # to stop earlier would stop at the end of every lease. A run with a longer grace has the
+        # rest of its lease once the service says that it is not renewed.
         grace, ttl = min(self._grace(order), self._terms.grace), self._terms.node_ttl
-        # Who is cut off saves in time, but not long before it is sure to be.
+        # A run that is cut off saves in time, but not while the service may still be heard.
         early = min(grace, ttl / 4.0)
         return RunLimits(
             lease_end,
@@ -257,7 +238,7 @@ class NodeCore:
         )
 
     def _review(self, at: float, run: NodeRun, order: RunOrder | None) -> None:
-        """Bring a run that is alive in line with new orders."""
+        """Apply new orders to a run that is alive."""
         if run.killed_at < math.inf:
             return
         end = self._lease_end(run.order)
@@ -265,7 +246,7 @@ class NodeCore:
             self._kill(at, run)
             return
         if order is None or order.stop:
-            self._tell_to_go(at, run)
+            self._tell_to_stop(at, run)
         self._renew(run, end)
 
     def _renew(self, run: NodeRun, lease_end: float) -> None:
@@ -281,16 +262,12 @@ class NodeCore:
             return
         limits = self._limits(order, end)
         if limits.until <= at or any(map(self._occupied, order.gpus)):
-            return  # If it is still wanted by the next orders, they say so.
+            return  # The next orders have it again, if it is still wanted.
         for gpu, token in zip(order.gpus, order.tokens, strict=True):
             self._tokens[gpu] = token
         self._live[order.run] = NodeRun(order, RunState.STARTING, limits)
-        self._launch(cmd.Remember(self.memory), cmd.StartRun(order, limits))
+        self._out += (cmd.Remember(self.memory), cmd.StartRun(order, limits))
         self._changed()
-
-    def _launch(self, remember: cmd.Remember, start: cmd.StartRun) -> None:
-        self._out.append(remember)
-        self._out.append(start)
 
     def _refuse(self, order: RunOrder, reason: str) -> None:
         never = RunLimits(-math.inf, -math.inf, -math.inf)
@@ -317,7 +294,7 @@ class NodeCore:
                 more=item.more,
                 log=item.log,
                 log_size=item.log_size,
-                # Nobody saw when it ended: its supervisor may have told it what was due.
+                # It may have ended at any time: its supervisor may have told it to stop.
                 interrupted=item.state.over and item.limits.checkpoint_at <= at,
             )
             (self._over if item.state.over else self._live)[item.order.run] = run
@@ -329,16 +306,14 @@ class NodeCore:
     def _on_points(self, event: ev.PointsRead) -> None:
         run = self._live.get(event.run) or self._over.get(event.run)
         if run is not None:
-            # They wait a while: a report that is under way must not be overtaken by each of them.
             run.points += event.points
-            due = event.at + POINTS_WAIT
-            if event.points and due < self._heard_at + self._terms.heartbeat:
-                self._tell_points_at = min(self._tell_points_at, due)
+            if event.points:
+                self._schedule.add_points(event.at, self._terms.heartbeat)
             run.more = event.more
             run.trouble = event.trouble
 
     def _want_logs(self, wanted: tuple[LogWanted, ...]) -> None:
-        """Read what is wanted and not there yet; parts that nobody waits for any more go."""
+        """Read the parts that are missing, and drop those that no reader waits for any more."""
         if wanted != self._logs_wanted:
             self._logs_wanted = wanted
             self._logs = {want: part for want, part in self._logs.items() if want in wanted}
@@ -346,7 +321,7 @@ class NodeCore:
             self._out.append(cmd.ReadLogs(missing))
 
     def _advance(self, number: int, heard: int) -> None:
-        """Drop the points that an agent has heard."""
+        """Drop the points that the agent has acknowledged."""
         run = self._live.get(number) or self._over.get(number)
         if run is not None and run.heard < heard <= run.heard + len(run.points):
             run.points = run.points[heard - run.heard :]
@@ -358,27 +333,27 @@ class NodeCore:
         if run is None:
             return
         run.state = RunState.EXITED if event.code is not None else RunState.LOST
-        # Its supervisor goes by the same limits, and may have been the first to look at them.
+        # Its supervisor goes by the same limits, and may have acted on them first.
         due = min(run.limits.checkpoint_at, run.limits.until)
-        run.interrupted = run.told_to_go or run.killed_at < math.inf or due <= event.at
+        run.interrupted = run.told_to_stop or run.killed_at < math.inf or due <= event.at
         run.code, run.message, run.log = event.code, event.message, event.log
         run.log_size = max(run.log_size, event.log_size)
         self._over[event.run] = run
         self._changed()
 
     def _on_absence(self, tried_at: float) -> None:
-        """Nobody can have given this machine up before a service that starts after `tried_at`."""
-        self._resend_at = min(self._resend_at, self._sent_at + self._terms.heartbeat)
+        """No service that starts after `tried_at` gives this machine up before its time to live."""
+        self._schedule.service_absent(self._terms.heartbeat)
         alive_until = tried_at + self._terms.node_ttl
-        # Without its disk a node does not know for how long a service would wait for it.
+        # A node that lost its disk does not know how long a service would wait for it.
         if self._known_terms is not None and alive_until > self._alive_until:
             self._alive_until = alive_until
             for run in self._live.values():
                 if run.killed_at == math.inf:
                     self._renew(run, run.limits.lease_end)
 
-    def _tell_to_go(self, at: float, run: NodeRun) -> None:
-        if not run.told_to_go and run.killed_at == math.inf:
+    def _tell_to_stop(self, at: float, run: NodeRun) -> None:
+        if not run.told_to_stop and run.killed_at == math.inf:
             run.kill_at = at + self._grace(run.order)
             run.state = RunState.STOPPING
             self._out.append(cmd.Checkpoint(run.order.run))
@@ -394,7 +369,7 @@ class NodeCore:
     # Time
 
     def _look_at_the_clock(self, at: float) -> None:
-        """Do what is due, report what is new, and ask to be woken for the next."""
+        """Act on limits, report, and ask for the next tick."""
         patience = self._kill_patience
         first = math.inf
         for run in self._live.values():
@@ -403,9 +378,9 @@ class NodeCore:
                 self._act(at, run)
                 step = run.next_step(patience)
             first = min(first, step)
-        if self._news or min(self._resend_at, self._tell_points_at) <= at:
+        if self._news or self._schedule.next_time <= at:
             self._report(at)
-        first = min(first, self._resend_at, self._tell_points_at)
+        first = min(first, self._schedule.next_time)
         if first < self._asked or self._asked <= at:
             self._asked = first
             if first < math.inf:
@@ -418,31 +393,23 @@ class NodeCore:
         elif min(run.limits.until, run.kill_at) <= at:
             self._kill(at, run)
         else:
-            self._tell_to_go(at, run)
+            self._tell_to_stop(at, run)
 
     # Reports
 
     def _report(self, at: float) -> None:
         self._news = False
-        self._tell_points_at = math.inf
-        if self._resend_at <= at and not self._answered:
-            # Slow answers must not be overtaken for ever by the next report.
-            self._patience = min(2.0 * self._patience, self._terms.node_ttl / 4.0)
-        self._patience = max(self._patience, 2.0 * self._terms.heartbeat)
-        self._number += 1
-        self._sent_at = at
-        self._answered = False
-        self._resend_at = at + self._patience
+        self._schedule.send(at, self._terms)
         if self._slots is None:
             self._slots = tuple(map(self._slot, range(len(self._tokens))))
         runs = (*self._live.values(), *self._over.values())
-        counts = share_report([run.points for run in runs], self._number)
+        counts = share_report([run.points for run in runs], self._schedule.number)
         self._out.append(
             cmd.Send(
                 NodeReport(
                     self._machine.name,
                     self._boot,
-                    self._number,
+                    self._schedule.number,
                     self._epoch,
                     self._revision,
                     self._slots,

@@ -1,4 +1,4 @@
-"""What a node knows of its leases and runs, and what it reports of the latter."""
+"""Leases and runs as a node knows them, and what it reports of its runs."""
 
 import math
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class NodeRun:
     state: RunState
     limits: RunLimits
     kill_at: float = math.inf
-    """When its grace is over, once it was told to go."""
+    """When its grace is over, once it was told to stop."""
     killed_at: float = math.inf
     stuck: str = ""
     """Why it is believed not to die."""
@@ -36,7 +36,7 @@ class NodeRun:
     log: str = ""
     heard: int = 0
     points: tuple[Point, ...] = ()
-    """Those after `heard`."""
+    """Those after `heard`, the number of the last acknowledged one."""
     more: bool = False
     log_size: int = 0
     trouble: str = ""
@@ -44,20 +44,20 @@ class NodeRun:
     """Whether it was told to stop before it ended."""
 
     @property
-    def told_to_go(self) -> bool:
-        """Whether it was asked to save and go."""
+    def told_to_stop(self) -> bool:
+        """Whether it was told to save and exit."""
         return self.kill_at < math.inf
 
     def next_step(self, patience: float) -> float:
-        """When something is to be done about it."""
+        """When one of its limits must be enforced."""
         if self.killed_at < math.inf:
             return math.inf if self.stuck else self.killed_at + patience
-        if self.told_to_go:
+        if self.told_to_stop:
             return min(self.kill_at, self.limits.until)
         return min(self.limits.checkpoint_at, self.limits.until)
 
     def report(self, count: int) -> RunReport:
-        """What is said of it, with so many of its points."""
+        """Its report, with this many of its points."""
         order = self.order
         return RunReport(
             order.run,
