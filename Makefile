@@ -29,7 +29,7 @@ help:
 	@echo "make protos   the code of the wire format from its .proto"
 	@echo "make reference  what is made from the code: parts of docs/reference/, pictures of docs/concepts/"
 	@echo "make docs     the documentation as a site, build/docs/index.html"
-	@echo "make results  the whole evaluation: reproduce-out/, docs/results.md and its runs; many hours, resumes"
+	@echo "make results  the whole evaluation: reproduce-out/ and docs/results.md; many hours, resumes"
 	@echo "make clean    remove .venv, caches, screenshots/, reproduce-out/ and -quick/"
 
 setup:
@@ -83,7 +83,7 @@ docs: setup
 # ARGS='--minutes 40' makes it in parts: it fails until all of it is there.
 results: setup
 	@$(WITH_DATA) .venv/bin/themis reproduce all --out reproduce-out \
-		--docs docs/results.md --pack docs/results/runs.jsonl.xz $(ARGS)
+		--docs docs/results.md --pack reproduce-out/runs.jsonl.xz $(ARGS)
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis reproduce-out reproduce-quick screenshots dist build

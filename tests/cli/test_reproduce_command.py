@@ -174,6 +174,7 @@ def test_runs_that_were_made_in_parts_become_a_page_that_says_so(
     assert "8 of 16 runs, on seeds 1-2 of 1-4" in text
     assert "means over seeds 1-2 of 1-4**" in text
     assert "E7: Network-intensive apps (not run)" in text
+    assert len((tmp_path / "results" / "runs.csv").read_text("utf-8").splitlines()) == 1 + 8
     part = cli(*some, "--seeds", "1-4", "--minutes", "0", "--docs", page)
     assert part.code == 1
     assert "E11: 8 runs left" in part.err

@@ -189,6 +189,16 @@ def test_of_two_chapters_on_the_same_the_later_one_is_heard(tmp_path: Path) -> N
     assert text.index("Best: 1.") < text.index("Share: W1") < text.index("no claims")
 
 
+def test_a_hand_written_summary_comes_before_the_generated_part(tmp_path: Path) -> None:
+    reproduce([replace(PAGE, study=lambda _: Findings(()))], Scope(), tmp_path / "out")
+    page = tmp_path / "docs" / "results.md"
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    (tmp_path / "docs" / "results" / "summary.md").write_text("## In short\n\nBetter.\n", "utf-8")
+    write_results(tmp_path / "out", page)
+    text = page.read_text("utf-8")
+    assert text.index("# Results") < text.index("## In short\n\nBetter.\n\n") < text.index("[E12]")
+
+
 def test_an_empty_folder_gives_no_page(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="has finished"):
         write_results(tmp_path, tmp_path / "results.md")

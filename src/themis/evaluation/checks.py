@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from themis.evaluation.claims import Answer, Detail, Quantity, Verdict, all_of, quantity
 from themis.evaluation.comparisons import Factor, at_least, at_most, least, with_seeds
-from themis.evaluation.experiment import LITERAL, OURS
+from themis.evaluation.metrics import LITERAL, OURS
 from themis.evaluation.run_matrix import Cell, MatrixNumbers
 from themis.sim.compare import Estimate
 

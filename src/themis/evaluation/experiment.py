@@ -11,12 +11,14 @@ interrupted experiment resumes where it was.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from themis.evaluation.claims import NO_VALUE, CheckedClaim
 from themis.evaluation.explanations import Explanation, explanation
+from themis.evaluation.metrics import LITERAL, Metric
+from themis.evaluation.run_table import RunTable
 from themis.sim.config import RunConfig
 from themis.sim.figures.plot_style import Drawing
 from themis.sim.runs.result_cache import CachedRun, ResultCache
@@ -28,7 +30,6 @@ FEWER_REPORT_SEEDS = range(101, 111)
 """Seeds are fixed: policies are tuned on the first range, results are reported on the others."""
 FEWEST_REPORT_SEEDS = range(101, 107)
 """As many as a verdict needs, for the mechanism as printed, whose runs take long."""
-OURS, LITERAL = "themis", "themis-paper"
 
 QUICK_APPS = 6
 QUICK_SEEDS = 2
@@ -77,9 +78,13 @@ class Results:
     """Numbers of runs that a plan looks at again and again."""
     outdated: Callable[[RunConfig], bool] = lambda _: False
     """Whether a run will be made again; until then it counts as missing."""
+    table: RunTable = field(default_factory=RunTable, compare=False)
+    """Metrics of runs: its rows stand for runs, and measured runs are added to it."""
 
     def has(self, config: RunConfig) -> bool:
         """Whether this run is finished."""
+        if repr(config) in self.table.given:
+            return True
         return not self.outdated(config) and self.store.has(config)
 
     def record(self, config: RunConfig) -> CachedRun:
@@ -95,6 +100,22 @@ class Results:
         """One run, or None while it is missing."""
         self.on_read()
         return self.store.load(config) if self.has(config) else None
+
+    def numbers(
+        self, config: RunConfig, metrics: Mapping[str, Metric]
+    ) -> Mapping[str, float] | None:
+        """Numbers of one run, or None while it is missing; NaN for what it lacks."""
+        given = self.table.given.get(repr(config))
+        if given is not None:
+            return {name: given.get(name, math.nan) for name in metrics}
+        record = self.find(config)
+        if record is None:
+            return None
+        # The workload file of a run may have moved since the run was made.
+        record = replace(record, config=config)
+        found = {name: metric.of(record) for name, metric in metrics.items()}
+        self.table.add(config, found)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

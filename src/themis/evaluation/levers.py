@@ -6,7 +6,7 @@ RunConfig(policy=without(OwnLeases))
 from typing import ClassVar
 
 from themis.core.policies.themis import Themis
-from themis.evaluation.experiment import OURS
+from themis.evaluation.metrics import OURS
 
 
 class OwnLeases(Themis):

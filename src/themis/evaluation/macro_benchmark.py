@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from themis.core.policies import POLICIES
-from themis.evaluation.experiment import LITERAL, OURS, QUICK_SEEDS, REPORT_SEEDS, Results
+from themis.evaluation.experiment import QUICK_SEEDS, REPORT_SEEDS, Results
+from themis.evaluation.metrics import LITERAL, OURS
 from themis.evaluation.provenance import seed_text
 from themis.evaluation.run_matrix import Cell, Matrix, MatrixNumbers, over
 

@@ -13,6 +13,9 @@ from themis.core.fairness.ideal_time import Convention
 from themis.sim.metrics import quantile
 from themis.sim.runs.result_cache import CachedRun
 
+OURS, LITERAL = "themis", "themis-paper"
+"""The presets: the default policy, and the mechanism as printed."""
+
 Measure = Callable[[CachedRun], float]
 
 

@@ -18,8 +18,8 @@ from typing import Any
 from themis.core.policies import policy_class, policy_options
 from themis.evaluation.claims import Verdict
 from themis.evaluation.comparisons import FEWEST, Factor, factor
-from themis.evaluation.experiment import LITERAL, Column, NumberTable, Results, Row
-from themis.evaluation.metrics import Metric
+from themis.evaluation.experiment import Column, NumberTable, Results, Row
+from themis.evaluation.metrics import LITERAL, Metric
 from themis.evaluation.provenance import seed_text
 from themis.recording.written_settings import settings_for
 from themis.sim.compare import Estimate, estimate, with_value
@@ -103,6 +103,7 @@ class MatrixNumbers:
         its cells have, if they are enough.
         """
         names = [cell for cell in cells if cell in self.by_cell]
+        names.sort(key=lambda cell: cell[-1] == LITERAL)
         counts = {cell: self.count(cell) for cell in names if cell[-1] != LITERAL}
         least = max(1, min(FEWEST, max(counts.values(), default=0)))
         kept = [cell for cell, count in counts.items() if count >= least]
@@ -209,13 +210,11 @@ def gather(
         values[cell] = {name: [] for name in metrics}
         present[cell] = []
         for seed, config in zip(seeds, configs, strict=True):
-            record = results.find(config)
-            if record is not None:
+            numbers = results.numbers(config, metrics)
+            if numbers is not None:
                 present[cell].append(seed)
-                # The workload file of a run may have moved since the run was made.
-                record = replace(record, config=config)
-            for name, metric in metrics.items():
-                values[cell][name].append(math.nan if record is None else metric.of(record))
+            for name in metrics:
+                values[cell][name].append(math.nan if numbers is None else numbers[name])
     return MatrixNumbers(values, seeds, {cell: tuple(found) for cell, found in present.items()})
 
 

@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from themis.errors import ConfigError
-from themis.evaluation.experiment import LITERAL, Experiment, Results, Scope
+from themis.evaluation.experiment import Experiment, Results, Scope
 from themis.evaluation.levers import family
+from themis.evaluation.metrics import LITERAL
 from themis.evaluation.provenance import commit_here
 from themis.evaluation.run_estimates import costs
 from themis.recording.atomic_files import write_whole

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 from themis.core.policies import policy_class, policy_options
 from themis.evaluation import philly_workload
-from themis.evaluation.experiment import OURS, QUICK_SEEDS, REPORT_SEEDS, Results
+from themis.evaluation.experiment import QUICK_SEEDS, REPORT_SEEDS, Results
 from themis.evaluation.macro_benchmark import policies
+from themis.evaluation.metrics import OURS
 from themis.evaluation.run_matrix import Cell, over
 from themis.sim.config import RunConfig
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from themis.evaluation.claims import Claim, check
-from themis.evaluation.experiment import OURS, Figure, Findings
+from themis.evaluation.experiment import Figure, Findings
 from themis.evaluation.figures.measured import plot_cells, sweep_seeds_text
-from themis.evaluation.metrics import Metric
+from themis.evaluation.metrics import OURS, Metric
 from themis.evaluation.run_matrix import MatrixNumbers, Value, literal_notes
 
 

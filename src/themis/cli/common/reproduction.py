@@ -39,6 +39,7 @@ from themis.evaluation import (
 )
 from themis.evaluation.report.document import claim_table
 from themis.evaluation.report.markdown import check_page, write_results
+from themis.evaluation.run_table import RunTable
 from themis.recording.atomic_files import check_folder
 from themis.sim.gc_tuning import spare_memory_checks
 from themis.sim.runs.archive import check_archive, pack, unpack
@@ -181,6 +182,7 @@ class _Outcome:
     others: dict[str, int] = field(default_factory=dict)
     """Missing runs of other policies."""
     files: list[Path] = field(default_factory=list)
+    table: RunTable | None = None
 
 
 def make_report(request: ReproduceRequest) -> None:
@@ -202,7 +204,7 @@ def make_report(request: ReproduceRequest) -> None:
             note(f"written: {path}")
     if request.docs is not None:
         # Also of a part, which is marked as such: an evaluation may take days.
-        _write_docs(request.out, request.docs, json=False)
+        _write_docs(request.out, request.docs, done.table, json=False)
     if request.pack is not None:
         _pack(request.out, request.pack)
     _show_left(done, request)
@@ -233,7 +235,7 @@ def _carry_out(request: ReproduceRequest) -> _Outcome:
 
 
 def _evaluate(request: ReproduceRequest, results: Results) -> _Outcome:
-    found = _Outcome()
+    found = _Outcome(table=results.table)
     total = len(request.wanted)
     with talking_bar("evaluating", total, even=False) as bar:
         for done, experiment in enumerate(request.wanted):
@@ -321,8 +323,8 @@ def convert(request: ReproduceRequest) -> None:
     """Unpack, write the page or pack, without running anything."""
     _prepare(request)
     if request.docs is not None:
-        _evaluate_all(request)
-        _write_docs(request.out, request.docs, json=request.json)
+        runs = _evaluate_all(request)
+        _write_docs(request.out, request.docs, runs, json=request.json)
     if request.pack is not None:
         _pack(request.out, request.pack)
     if request.docs is None and request.pack is None:
@@ -330,20 +332,21 @@ def convert(request: ReproduceRequest) -> None:
         note(f"to evaluate them without running more: {shlex.join(following)}")
 
 
-def _evaluate_all(request: ReproduceRequest) -> None:
+def _evaluate_all(request: ReproduceRequest) -> RunTable | None:
     store = ResultCache(request.out / "runs")
     if not store.folder.is_dir():
-        return
+        return None
     with talking_bar("reading finished runs", numbers=False, at_once=True) as bar:
         results = Results(request.scope, store, lambda: bar.update(0))
         if evaluate_all(results, request.out, lambda _, __, text: bar.begin(0, text)):
             bar.begin(0, "writing the report")
             reporting.write_report(request.out)
+    return results.table
 
 
-def _write_docs(out: Path, page: Path, *, json: bool) -> None:
+def _write_docs(out: Path, page: Path, runs: RunTable | None, *, json: bool) -> None:
     with talking_bar("writing the page", numbers=False, at_once=True):
-        files = write_results(out, page)
+        files = write_results(out, page, runs)
     if json:
         print_json({"files": [str(path) for path in files]})
         return

@@ -13,15 +13,8 @@ from themis.evaluation.claims import (
     quantity,
 )
 from themis.evaluation.comparisons import at_least, best
-from themis.evaluation.experiment import (
-    FEWER_REPORT_SEEDS,
-    LITERAL,
-    OURS,
-    Experiment,
-    Findings,
-    Results,
-)
-from themis.evaluation.metrics import metrics
+from themis.evaluation.experiment import FEWER_REPORT_SEEDS, Experiment, Findings, Results
+from themis.evaluation.metrics import LITERAL, OURS, metrics
 from themis.evaluation.run_matrix import Matrix, MatrixNumbers, over, swept
 from themis.evaluation.sweeps import sweep_findings
 from themis.sim.config import RunConfig

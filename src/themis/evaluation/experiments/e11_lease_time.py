@@ -4,15 +4,8 @@ from collections.abc import Iterable
 
 from themis.evaluation.checks import EITHER, above, ratio
 from themis.evaluation.claims import Claim, Quantity
-from themis.evaluation.experiment import (
-    FEWER_REPORT_SEEDS,
-    LITERAL,
-    OURS,
-    Experiment,
-    Findings,
-    Results,
-)
-from themis.evaluation.metrics import metrics
+from themis.evaluation.experiment import FEWER_REPORT_SEEDS, Experiment, Findings, Results
+from themis.evaluation.metrics import LITERAL, OURS, metrics
 from themis.evaluation.run_matrix import Matrix, MatrixNumbers, over, swept
 from themis.evaluation.sweeps import sweep_findings
 from themis.sim.config import RunConfig

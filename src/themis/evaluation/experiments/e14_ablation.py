@@ -19,8 +19,6 @@ from themis.evaluation.claims import (
 from themis.evaluation.comparisons import FEWEST, Factor, at_least
 from themis.evaluation.experiment import (
     FEWER_REPORT_SEEDS,
-    LITERAL,
-    OURS,
     Column,
     Experiment,
     Figure,
@@ -31,7 +29,7 @@ from themis.evaluation.experiment import (
 from themis.evaluation.figures.charts import plot_ranges
 from themis.evaluation.levers import OwnLeases, PlainBids, Roaming, without
 from themis.evaluation.macro_benchmark import WORKLOADS
-from themis.evaluation.metrics import MAIN, metrics
+from themis.evaluation.metrics import LITERAL, MAIN, OURS, metrics
 from themis.evaluation.run_matrix import Cell, Matrix, MatrixNumbers, plain
 from themis.sim.config import RunConfig
 from themis.sim.figures.plot_style import Drawing

@@ -19,22 +19,13 @@ from themis.evaluation.claims import (
     quantity,
 )
 from themis.evaluation.comparisons import FEWEST, Factor, best, mean_ratio, with_seeds
-from themis.evaluation.experiment import (
-    LITERAL,
-    OURS,
-    Column,
-    Experiment,
-    Figure,
-    Findings,
-    NumberTable,
-    Results,
-)
+from themis.evaluation.experiment import Column, Experiment, Figure, Findings, NumberTable, Results
 from themis.evaluation.figures.charts import plot_ranges
 from themis.evaluation.figures.headline import front
 from themis.evaluation.figures.measured import by_group, typicals
 from themis.evaluation.macro_benchmark import PAPERS, auction_sentence
+from themis.evaluation.metrics import LITERAL, OURS, Metric, metrics
 from themis.evaluation.metrics import METRICS as ALL_METRICS
-from themis.evaluation.metrics import Metric, metrics
 from themis.evaluation.provenance import seed_text
 from themis.evaluation.run_matrix import MatrixNumbers, gather, literal_notes
 from themis.evaluation.scenarios import (

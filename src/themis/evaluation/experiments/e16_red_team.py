@@ -16,7 +16,6 @@ from themis.evaluation.claims import (
 )
 from themis.evaluation.comparisons import FEWEST, Factor, best
 from themis.evaluation.experiment import (
-    OURS,
     REPORT_SEEDS,
     TUNING_SEEDS,
     Experiment,
@@ -29,6 +28,7 @@ from themis.evaluation.experiment import (
 )
 from themis.evaluation.figures.charts import plot_ranges
 from themis.evaluation.lie_search import Axis, Family, Point, SearchEffort, SearchState, search
+from themis.evaluation.metrics import OURS
 from themis.sim.compare import Estimate, estimate
 from themis.sim.config import RunConfig
 from themis.sim.figures.plot_style import Drawing

@@ -7,7 +7,7 @@ from themis.core.fairness.ideal_time import Convention
 from themis.evaluation.checks import EITHER, above, ratio, worst_ratio
 from themis.evaluation.claims import Claim, Detail, Quantity, check, details, quantity
 from themis.evaluation.comparisons import curve, factor
-from themis.evaluation.experiment import OURS, Experiment, Figure, Findings, Results
+from themis.evaluation.experiment import Experiment, Figure, Findings, Results
 from themis.evaluation.figures.charts import plot_behind, plot_ranges
 from themis.evaluation.figures.measured import (
     by_group,
@@ -24,7 +24,7 @@ from themis.evaluation.macro_benchmark import (
     matrix,
     policies,
 )
-from themis.evaluation.metrics import metrics
+from themis.evaluation.metrics import OURS, metrics
 from themis.evaluation.run_matrix import MatrixNumbers
 from themis.sim.config import RunConfig
 from themis.sim.figures.plot_style import Drawing

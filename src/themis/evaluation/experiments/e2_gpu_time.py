@@ -10,12 +10,12 @@ from themis.core.model.zoo import CATEGORY_SHARES, models_of_category, slowdown_
 from themis.evaluation.checks import EITHER, above, below, ratio
 from themis.evaluation.claims import NO_VALUE, Answer, Claim, Quantity, check, details, quantity
 from themis.evaluation.comparisons import of_all, with_seeds
-from themis.evaluation.experiment import LITERAL, OURS, Experiment, Figure, Findings, Results
+from themis.evaluation.experiment import Experiment, Figure, Findings, Results
 from themis.evaluation.figures.charts import plot_ranges
 from themis.evaluation.figures.measured import by_group, seeds_text, typicals
 from themis.evaluation.macro_benchmark import PAPERS, WORKLOADS, matrix, policies
+from themis.evaluation.metrics import LITERAL, OURS, Measure, Metric, gpu_over_work, summary
 from themis.evaluation.metrics import METRICS as ALL_METRICS
-from themis.evaluation.metrics import Measure, Metric, gpu_over_work, summary
 from themis.evaluation.run_matrix import Matrix, MatrixNumbers
 from themis.sim.config import RunConfig
 from themis.sim.runs.result_cache import CachedRun

@@ -7,19 +7,11 @@ from themis.core.fairness.ideal_time import Convention
 from themis.evaluation.checks import EITHER, above, estimates, mean_text, ratio
 from themis.evaluation.claims import Answer, Claim, Verdict, check, details, quantity
 from themis.evaluation.comparisons import with_seeds
-from themis.evaluation.experiment import (
-    FEWER_REPORT_SEEDS,
-    LITERAL,
-    OURS,
-    Experiment,
-    Figure,
-    Findings,
-    Results,
-)
+from themis.evaluation.experiment import FEWER_REPORT_SEEDS, Experiment, Figure, Findings, Results
 from themis.evaluation.figures.charts import plot_ranges
 from themis.evaluation.figures.measured import by_group, seeds_text, typicals
 from themis.evaluation.macro_benchmark import PAPERS
-from themis.evaluation.metrics import Measure, Metric
+from themis.evaluation.metrics import LITERAL, OURS, Measure, Metric
 from themis.evaluation.run_matrix import Matrix, MatrixNumbers, literal_notes, over
 from themis.sim.compare import with_value
 from themis.sim.config import RunConfig

@@ -5,11 +5,11 @@ from functools import partial
 
 from themis.evaluation.claims import Answer, Claim, Quantity, all_of, check, details, quantity
 from themis.evaluation.comparisons import at_least, of_all, with_seeds
-from themis.evaluation.experiment import LITERAL, OURS, Experiment, Figure, Findings, Results
+from themis.evaluation.experiment import Experiment, Figure, Findings, Results
 from themis.evaluation.figures.measured import by_group, labels, records_of, seeds_text
 from themis.evaluation.macro_benchmark import PAPERS, WORKLOADS, matrix, policies
+from themis.evaluation.metrics import LITERAL, OURS, Metric
 from themis.evaluation.metrics import METRICS as ALL_METRICS
-from themis.evaluation.metrics import Metric
 from themis.evaluation.run_matrix import MatrixNumbers
 from themis.sim.config import RunConfig
 from themis.sim.figures.plot_style import Drawing

@@ -14,17 +14,9 @@ from themis.evaluation.claims import (
     quantity,
 )
 from themis.evaluation.comparisons import with_seeds
-from themis.evaluation.experiment import (
-    LITERAL,
-    OURS,
-    QUICK_SEEDS,
-    REPORT_SEEDS,
-    Experiment,
-    Findings,
-    Results,
-)
+from themis.evaluation.experiment import QUICK_SEEDS, REPORT_SEEDS, Experiment, Findings, Results
 from themis.evaluation.macro_benchmark import PAPERS
-from themis.evaluation.metrics import MAIN
+from themis.evaluation.metrics import LITERAL, MAIN, OURS
 from themis.evaluation.run_matrix import Matrix, MatrixNumbers, over, swept
 from themis.evaluation.sweeps import sweep_findings
 from themis.sim.config import RunConfig

@@ -7,18 +7,10 @@ from operator import attrgetter
 
 from themis.evaluation.claims import NO_VALUE, Answer, Claim, Quantity, Verdict, check, quantity
 from themis.evaluation.comparisons import FEWEST
-from themis.evaluation.experiment import (
-    LITERAL,
-    OURS,
-    Experiment,
-    Figure,
-    Findings,
-    Results,
-    Row,
-    number_table,
-)
+from themis.evaluation.experiment import Experiment, Figure, Findings, Results, Row, number_table
 from themis.evaluation.figures.charts import Bars, plot_bars
 from themis.evaluation.macro_benchmark import WORKLOADS, matrix
+from themis.evaluation.metrics import LITERAL, OURS
 from themis.evaluation.provenance import seed_text
 from themis.sim.compare import estimate
 from themis.sim.config import RunConfig

@@ -16,16 +16,9 @@ from themis.evaluation.claims import (
     quantity,
 )
 from themis.evaluation.comparisons import Factor, best, factor
-from themis.evaluation.experiment import (
-    FEWER_REPORT_SEEDS,
-    LITERAL,
-    OURS,
-    Experiment,
-    Findings,
-    Results,
-)
+from themis.evaluation.experiment import FEWER_REPORT_SEEDS, Experiment, Findings, Results
 from themis.evaluation.macro_benchmark import PAPERS
-from themis.evaluation.metrics import MAIN, Measure, Metric, metrics
+from themis.evaluation.metrics import LITERAL, MAIN, OURS, Measure, Metric, metrics
 from themis.evaluation.provenance import seed_text
 from themis.evaluation.run_matrix import (
     Cell,

@@ -6,15 +6,8 @@ from collections.abc import Iterable
 from themis.evaluation.checks import compared
 from themis.evaluation.claims import Answer, Claim, Quantity, details, quantity
 from themis.evaluation.comparisons import Factor, best, mean_ratio
-from themis.evaluation.experiment import (
-    FEWER_REPORT_SEEDS,
-    LITERAL,
-    OURS,
-    Experiment,
-    Findings,
-    Results,
-)
-from themis.evaluation.metrics import MAIN
+from themis.evaluation.experiment import FEWER_REPORT_SEEDS, Experiment, Findings, Results
+from themis.evaluation.metrics import LITERAL, MAIN, OURS
 from themis.evaluation.run_matrix import Matrix, MatrixNumbers, over, swept
 from themis.evaluation.sweeps import sweep_findings
 from themis.sim.config import RunConfig

@@ -8,8 +8,6 @@ from functools import partial
 from themis.evaluation.claims import Answer, Claim, Quantity, Verdict, check, details, quantity
 from themis.evaluation.comparisons import FEWEST, best, with_seeds
 from themis.evaluation.experiment import (
-    LITERAL,
-    OURS,
     REPORT_SEEDS,
     Experiment,
     Figure,
@@ -19,6 +17,7 @@ from themis.evaluation.experiment import (
     number_table,
 )
 from themis.evaluation.figures.charts import ChartLine, Sweep, plot_sweeps
+from themis.evaluation.metrics import LITERAL, OURS
 from themis.evaluation.provenance import seed_text
 from themis.evaluation.run_matrix import plain
 from themis.sim.compare import Estimate, estimate

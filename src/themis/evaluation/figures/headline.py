@@ -13,9 +13,9 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from themis.evaluation.comparisons import FEWEST, Factor
-from themis.evaluation.experiment import OURS
 from themis.evaluation.figures.charts import plain_ticks
 from themis.evaluation.figures.measured import by_group, labels, seeds_text
+from themis.evaluation.metrics import OURS
 from themis.evaluation.provenance import seed_text
 from themis.evaluation.run_matrix import MatrixNumbers
 from themis.evaluation.scenarios import Scenario

@@ -9,9 +9,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from themis.evaluation.comparisons import FEWEST, Factor
-from themis.evaluation.experiment import LITERAL, Results
+from themis.evaluation.experiment import Results
 from themis.evaluation.figures.charts import ChartLine, Sweep, plot_sweeps
-from themis.evaluation.metrics import Metric
+from themis.evaluation.metrics import LITERAL, Metric
 from themis.evaluation.provenance import seed_text
 from themis.evaluation.run_matrix import Cell, Matrix, MatrixNumbers, Value
 from themis.sim.compare import Estimate
