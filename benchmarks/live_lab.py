@@ -102,7 +102,7 @@ class Lab:
                 state.steward.arbiter.handle(MachineJoined(state.clock.now(), machine))
             if not apps:
                 parts, leases, ended = state.changed()
-                entry = LogEntry(state.clock.now(), "MachineJoined", body_of((), ()), parts)
+                entry = LogEntry(state.clock.now(), body_of((), ()), parts)
                 store.commit(Batch((entry,), leases, ended))
             for first in range(0, len(apps), 500):
                 entries = []
@@ -111,10 +111,10 @@ class Lab:
                     outcome = state.steward.handle(event)
                     assert not any(isinstance(item, Refuse) for item in outcome.commands)
                     body = body_of(outcome.changes.events, ())
-                    entries.append(LogEntry(event.at, "AppArrived", body))
+                    entries.append(LogEntry(event.at, body))
                 parts, leases, ended = state.changed()
                 last = entries.pop()
-                entries.append(LogEntry(last.at, last.kind, last.body, parts))
+                entries.append(LogEntry(last.at, last.body, parts))
                 store.commit(Batch(tuple(entries), leases, ended))
             store.snapshot()
             token_store = StoredTokens({}, lambda rows: store.commit(Batch(kept=rows)))

@@ -75,7 +75,7 @@ def _arguments() -> argparse.Namespace:
 def _small_commits(store: Store, count: int) -> dict[str, object]:
     times = []
     for number in range(count):
-        entry = LogEntry(0.0, "Woken", '{"type":"woken","at":0.0}', {"clock": str(number)})
+        entry = LogEntry(0.0, '{"type":"woken","at":0.0}', {"clock": str(number)})
         times.append(_seconds(store, Batch(entries=(entry,))))
     return {
         "commits_per_s": round(count / sum(times), 1),
@@ -113,7 +113,7 @@ class Recorder:
         if isinstance(event, events.BidReceived):
             self._bids[event.app] = event
         body = dumps({"event": event, "commands": commands})
-        self._entries.append(LogEntry(event.at, type(event).__name__, body))
+        self._entries.append(LogEntry(event.at, body))
 
     def flush(self, arbiter: Arbiter) -> None:
         """End the batch of this instant: all texts that changed in it go into its last entry."""
@@ -124,7 +124,7 @@ class Recorder:
         gone = dict.fromkeys(self._texts.keys() - texts.keys())
         leases = {row.token: row for row in self._present_leases(arbiter)}
         last = self._entries.pop()
-        self._entries.append(LogEntry(last.at, last.kind, last.body, {**changed, **gone}))
+        self._entries.append(LogEntry(last.at, last.body, {**changed, **gone}))
         self.batches.append(
             Batch(
                 tuple(self._entries),
@@ -200,7 +200,7 @@ def _store_apps(store: Store, stored: int, since: int) -> None:
                 "at": at,
             }
         )
-        entry = LogEntry(at, "AppArrived", text, {f"app/{name}": text})
+        entry = LogEntry(at, text, {f"app/{name}": text})
         return Batch(entries=(entry,), kept={f"command/{name}": '["python","train.py"]'})
 
     def together(numbers: range, at: float) -> Batch:

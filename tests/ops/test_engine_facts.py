@@ -40,7 +40,7 @@ def test_the_store_is_looked_into_and_not_made(tmp_path: Path) -> None:
     assert not path.exists()
     with open_store(url, reserve_bytes=0) as store:
         store.begin_epoch("test", 1)
-        store.commit(Batch(entries=(LogEntry(1.0, "x", "{}"),)))
+        store.commit(Batch(entries=(LogEntry(1.0, "{}"),)))
         # Also while a service has it.
         told = EngineProbe(NoDriver()).store(url)
         assert "entries in its log: 1, epoch 1" in told

@@ -903,7 +903,7 @@ def test_a_log_without_its_beginning_is_not_replayed(tmp_path: Path) -> None:
 def test_a_replay_imports_no_code_that_only_the_store_names(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'store.sqlite'}"
     body = '{"events":[{"type":"woken","at":1.0}],"commands":[]}'
-    entry = LogEntry(1.0, "Woken", body)
+    entry = LogEntry(1.0, body)
     with open_store(url, reserve_bytes=0) as store:
         store.begin_epoch("test", 0)
         store.commit(Batch(entries=(entry,)))

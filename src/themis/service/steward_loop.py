@@ -22,7 +22,7 @@ from typing import Protocol
 from themis.core.arbiter import commands as cmd
 from themis.core.arbiter import events as ev
 from themis.core.steward.commands import Outcome, TellPoints
-from themis.core.steward.events import AgentSpoke, StewardEvent
+from themis.core.steward.events import StewardEvent
 from themis.errors import RefusedError, UnavailableError
 from themis.ops.log_format import current_request, marked
 from themis.security.audit import AuditRow
@@ -155,17 +155,16 @@ class StewardLoop:
         tell = partial(self._tell, event, outcome, current_request(), self._round_of(outcome))
         rows = steward_texts(outcome.changes.rows)
         # Even without anything to store it waits for what was decided before to be durable.
-        self.queue.add(self._entry(event, outcome), rows, audit, tell)
+        self.queue.add(self._entry(outcome), rows, audit, tell)
         self._wake_at(outcome.wake)
 
-    def _entry(self, event: StewardEvent, outcome: Outcome) -> LogEntry | None:
+    def _entry(self, outcome: Outcome) -> LogEntry | None:
         events = outcome.changes.events
         if not events:
             return None
         passing = cmd.WakeMe | TellPoints
         commands = [item for item in outcome.commands if not isinstance(item, passing)]
-        kind = type(event.request if isinstance(event, AgentSpoke) else event).__name__
-        return LogEntry(self.steward.arbiter.now, kind, body_of(events, commands))
+        return LogEntry(self.steward.arbiter.now, body_of(events, commands))
 
     def _tell(
         self, event: StewardEvent, outcome: Outcome, request: str, round_: int | None

@@ -89,7 +89,7 @@ def _change(texts: dict[str, str], changes: Iterable[tuple[str, str | None]]) ->
 
 def entry(at: float = 0.0, **parts: str | None) -> LogEntry:
     """An entry that changes parts."""
-    return LogEntry(at, "Woken", json.dumps({"at": at}), parts)
+    return LogEntry(at, json.dumps({"at": at}), parts)
 
 
 def lease(
@@ -101,10 +101,8 @@ def lease(
 
 RICH = Batch(
     entries=(
-        LogEntry(
-            1.5, "AppArrived", '{"app":"sweep","name":"\u00fc\u2603\\u0000"}', {"app/sweep": "{}"}
-        ),
-        LogEntry(2.5, "Woken", "x" * 100_000, {"app/sweep": '{"n":1}', "gpu/0": "[1]"}),
+        LogEntry(1.5, '{"app":"sweep","name":"\u00fc\u2603\\u0000"}', {"app/sweep": "{}"}),
+        LogEntry(2.5, "x" * 100_000, {"app/sweep": '{"n":1}', "gpu/0": "[1]"}),
     ),
     leases=(lease(1), lease(2, gpu=1), lease(3, state=LeaseState.PROMISED)),
     audit=(AuditRow(1.5, "ann", "submit", "sweep", "allowed", "from 127.0.0.1"),),

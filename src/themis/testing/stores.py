@@ -278,10 +278,7 @@ class StoreContract:
             assert store.usage().first_entry == 5
 
     def test_what_is_too_much_goes(self, url: str) -> None:
-        batches = [
-            Batch(entries=(LogEntry(float(n), "Woken", "x" * n, {f"p{n}": "x"}),))
-            for n in range(50)
-        ]
+        batches = [Batch(entries=(LogEntry(float(n), "x" * n, {f"p{n}": "x"}),)) for n in range(50)]
         with started(url) as store:
             for batch in batches:
                 store.commit(batch)

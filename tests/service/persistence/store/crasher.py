@@ -69,7 +69,7 @@ def _entry(number: int, text: str, rng: random.Random) -> LogEntry:
         f"app/{second}": None if rng.random() < 0.3 else text,
         "clock": str(number),
     }
-    return LogEntry(float(number), "Woken", f'{{"n":{number},"text":"{text}"}}', parts)
+    return LogEntry(float(number), f'{{"n":{number},"text":"{text}"}}', parts)
 
 
 def say(line: str) -> None:

@@ -26,9 +26,7 @@ def text(size: int) -> str:
 def batch(number: int, size: int, *, essential: bool = True) -> Batch:
     """One entry with a part of its own for each essential one."""
     parts = {f"app/{number % 5}": str(number)}
-    return Batch(
-        entries=(LogEntry(float(number), "Woken", text(size), parts),), essential=essential
-    )
+    return Batch(entries=(LogEntry(float(number), text(size), parts),), essential=essential)
 
 
 def take_the_rest(folder: Path) -> Path:

@@ -398,7 +398,7 @@ def test_a_file_shrinks_again_after_much_was_pruned(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_module, "_PAGES_TO_SHRINK", 100)
-    large = tuple(LogEntry(float(n), "Woken", os.urandom(20_000).hex()) for n in range(100))
+    large = tuple(LogEntry(float(n), os.urandom(20_000).hex()) for n in range(100))
     with started(url) as store:
         store.commit(Batch(entries=large))
     with started(url) as store:
@@ -430,5 +430,5 @@ def test_an_error_in_the_middle_of_a_batch_leaves_nothing(
 def test_half_a_letter_is_refused_and_leaves_nothing(url: str) -> None:
     with started(url) as store:
         with pytest.raises(InvariantError, match="text"):
-            store.commit(Batch(entries=(LogEntry(1.0, "Woken", "\ud800"),), kept={"a": "1"}))
+            store.commit(Batch(entries=(LogEntry(1.0, "\ud800"),), kept={"a": "1"}))
         assert StoreModel().differences(store) == []

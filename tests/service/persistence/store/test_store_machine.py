@@ -63,7 +63,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.at += 1.0
         self.commit(
             Batch(
-                entries=tuple(LogEntry(self.at, "Woken", body, parts) for parts in changes),
+                entries=tuple(LogEntry(self.at, body, parts) for parts in changes),
                 audit=(AuditRow(self.at, "ann", "submit", body, "allowed"),),
                 kept=kept,
             )

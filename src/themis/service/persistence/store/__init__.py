@@ -3,7 +3,7 @@
     with open_store("sqlite:////var/lib/themis/store.sqlite") as store:
         saved = store.load()
         store.begin_epoch(themis.__version__, seed=1)
-        store.commit(Batch(entries=(LogEntry(at, "AppArrived", body, {"app/sweep": part}),)))
+        store.commit(Batch(entries=(LogEntry(at, body, {"app/sweep": part}),)))
 
 Commit before telling anyone: a batch is on disk when `commit` returns, and not at all if it raises.
 """

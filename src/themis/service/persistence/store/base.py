@@ -48,7 +48,6 @@ class LogEntry:
     """One event that was handled: the event and its commands, and the parts that it changed."""
 
     at: float
-    kind: str
     body: str
     parts: Mapping[str, str | None] = field(default_factory=dict)
     """The new text of each changed part; None for one that is gone."""

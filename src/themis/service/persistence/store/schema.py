@@ -15,7 +15,7 @@ VERSION = 1
 
 TABLES: dict[str, tuple[str, ...]] = {
     "epochs": ("number", "version", "seed", "first_token", "first_entry"),
-    "entries": ("number", "epoch", "at", "kind", "body", "parts", "total"),
+    "entries": ("number", "epoch", "at", "body", "parts", "total"),
     "parts": ("name", "body"),
     "kept": ("name", "body"),
     "leases": ("token", "gpu", "app", "state", "begins", "ends", "ended_at", "reason"),
@@ -140,7 +140,7 @@ def _create(database: Database) -> None:
             first_token {integer} NOT NULL, first_entry {integer} NOT NULL){table}""",
         f"""CREATE TABLE entries (
             number {integer} PRIMARY KEY, epoch {integer} NOT NULL REFERENCES epochs (number),
-            at {real} NOT NULL, kind TEXT NOT NULL, body {blob} NOT NULL, parts {blob} NOT NULL,
+            at {real} NOT NULL, body {blob} NOT NULL, parts {blob} NOT NULL,
             total {integer} NOT NULL){table}""",
         f"CREATE TABLE parts (name TEXT PRIMARY KEY, body {blob} NOT NULL){table}",
         f"CREATE TABLE kept (name TEXT PRIMARY KEY, body {blob} NOT NULL){table}",

@@ -151,8 +151,8 @@ class Store(ABC):
             body = packed(entry.body)
             parts = packed(parts_text(entry.parts))
             total += len(body) + len(parts)
-            rows.append((number, self._epoch, entry.at, entry.kind, body, parts, total))
-        self._database.run_many("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            rows.append((number, self._epoch, entry.at, body, parts, total))
+        self._database.run_many("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)", rows)
         return state.last_entry + len(rows), total
 
     def _write_audit(self, batch: Batch, state: StateRow) -> int:
@@ -253,12 +253,12 @@ class Store(ABC):
                 ),
                 number,
             )
-            for number, epoch, at, kind, body, parts, _ in rows:
+            for number, epoch, at, body, parts, _ in rows:
                 if last is not None and number > last:
                     return
                 text = unpacked(body, self.url, f"entry {number}")
                 changed = parts_from(parts, self.url, number)
-                yield StoredEntry(number, epoch, LogEntry(at, kind, text, changed))
+                yield StoredEntry(number, epoch, LogEntry(at, text, changed))
             if len(rows) < PAGE:
                 return
 
