@@ -194,7 +194,7 @@ def test_lines_of_a_round_have_its_number_and_those_of_the_clock_no_request(
 
     with logged(JsonLines()) as data:
         submitted = asyncio.run(work())
-    rounds = [line for line in objects(data) if "is over (" in line["what"]]
+    rounds = [line for line in objects(data) if " ended (" in line["what"]]
     assert [line["round"] for line in rounds[:1]] == [1]
     assert "request" not in rounds[0], (rounds[0], submitted)
 

@@ -91,6 +91,6 @@ def test_the_service_logs_what_people_do(tmp_path: Path, caplog: pytest.LogCaptu
         asyncio.run(work())
     for words in (
         "app sweep of ann is submitted: 2 jobs", "node m0 is drained",
-        "app sweep of ann is over: cancelled",
+        "app sweep of ann ended: cancelled",
     ):  # fmt: skip
         assert caplog.messages.count(words) == 1, caplog.messages

@@ -113,13 +113,13 @@ def _of_command(command: object) -> Iterator[LogLine]:
             yield LogLine(logging.INFO, f"refused: {clean(command.who)}: {clean(command.reason)}")
         case cmd.RecordApp(record=record):
             say = _warning if record.outcome.startswith("failed") else _info
-            yield say(f"app {record.app} of {record.owner} is over: {record.outcome}")
+            yield say(f"app {record.app} of {record.owner} ended: {record.outcome}")
         case cmd.RecordRound(record=record) if record.failed:
-            yield _warning(f"round {record.round} failed, and holders go on: {record.failed}")
+            yield _warning(f"round {record.round} failed, leases go on: {record.failed}")
         case cmd.RecordRound(record=record):
             given = record.offered - len(record.idle)
             told = f"{given} of {record.offered} GPUs for {len(record.apps)} apps"
-            yield LogLine(logging.DEBUG, f"round {record.round} is over ({record.trigger}): {told}")
+            yield LogLine(logging.DEBUG, f"round {record.round} ended ({record.trigger}): {told}")
         case _:
             return
 
