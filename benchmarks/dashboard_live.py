@@ -50,7 +50,7 @@ def crowd(live: Live, apps: int, segments: int) -> None:
     """Apps that go on, and leases that are over."""
 
     async def work() -> None:
-        service = live.desk.service
+        service = live.http.service
         for number in range(apps):
             spec = simple_app(f"app-{number:04}", gpus=2, jobs=4, owner=f"team-{number % 9}")
             service.loop.apply(ev.AppArrived(service.now(), spec))
@@ -73,8 +73,8 @@ def changes(live: Live, tab: Tab, what: str, apps: int, times: int) -> list[floa
 
         async def happen(name: str = name) -> float:
             begun = time.time()
-            live.desk.service.loop.apply(
-                ev.AppArrived(live.desk.service.now(), simple_app(name, owner="team-1"))
+            live.http.service.loop.apply(
+                ev.AppArrived(live.http.service.now(), simple_app(name, owner="team-1"))
             )
             return begun
 
@@ -88,7 +88,7 @@ def cancel(live: Live, what: str, times: int) -> None:
     """All of the fresh ones are over."""
 
     async def work() -> None:
-        service = live.desk.service
+        service = live.http.service
         for number in range(times):
             app = AppId(f"fresh-{what}-{number}")
             service.loop.apply(ev.AppEnded(service.now(), app, "cancelled"))

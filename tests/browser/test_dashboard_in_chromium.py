@@ -267,8 +267,8 @@ def test_changes_arrive_by_themselves(tabs: Tabs, service: Live) -> None:
     tab.show("apps/first-sweep", "live-app")
 
     async def cancel() -> None:
-        await service.desk.call("ann", "POST", "/v1/apps/first-sweep/cancel")
-        says_that_it_is_empty(service.desk)
+        await service.http.call("ann", "POST", "/v1/apps/first-sweep/cancel")
+        says_that_it_is_empty(service.http)
 
     service.do(cancel())
     until(tab, "cancelled")
@@ -402,7 +402,7 @@ def test_a_stream_ends_with_its_tab(tabs: Tabs, service: Live) -> None:
     tab = tabs.open()
     tab.enter(service.login("root"))
     until(tab, "live")
-    streams = service.desk.api.streams
+    streams = service.http.api.streams
 
     async def counted(wanted: int) -> None:
         async with asyncio.timeout(LIMIT):
@@ -424,8 +424,8 @@ def test_a_browser_logs_out_and_one_that_lost_the_service_says_so(
     until(two, "live")
     one.page.click("text=Log out")
     until(one, "You are not logged in")
-    token = service.desk.tokens["ann"][len("themis_") :][:12]
-    service.do(service.desk.call("root", "DELETE", f"/v1/tokens/{token}"))
+    token = service.http.tokens["ann"][len("themis_") :][:12]
+    service.do(service.http.call("root", "DELETE", f"/v1/tokens/{token}"))
     until(two, "logged out")
 
 

@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from tests.support.grpc_service import open_world
-from tests.support.http_service import desk_of
+from tests.support.http_service import http_service
 from themis.core.arbiter import Settings
 from themis.core.model import Machine
 from themis.errors import DeniedError
@@ -134,12 +134,12 @@ def test_only_a_harmless_id_of_the_caller_is_taken(given: Any, *, taken: bool) -
 
 def test_every_answer_has_an_id_and_the_log_has_it_too(tmp_path: Path) -> None:
     async def work() -> list[str]:
-        async with desk_of(tmp_path) as desk:
-            submitted = await desk.submit("ann", "sweep", "ann")
-            missing = await desk.call("ann", "GET", "/v1/nothing")
-            stranger = await desk.call("", "GET", "/v1/apps")
-            own = await desk.client.get("/v1/health", headers={HEADER: "mine-1"})
-            evil = await desk.client.get("/v1/health", headers={HEADER: TOKEN})
+        async with http_service(tmp_path) as http:
+            submitted = await http.submit("ann", "sweep", "ann")
+            missing = await http.call("ann", "GET", "/v1/nothing")
+            stranger = await http.call("", "GET", "/v1/apps")
+            own = await http.client.get("/v1/health", headers={HEADER: "mine-1"})
+            evil = await http.client.get("/v1/health", headers={HEADER: TOKEN})
             answers = (submitted, missing, stranger, own, evil)
             assert [answer.status_code for answer in answers[1:3]] == [404, 401]
             return [answer.headers[HEADER] for answer in answers]
@@ -160,11 +160,11 @@ def test_an_unexpected_error_is_told_under_a_reference_that_nobody_chose(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work() -> Any:
-        async with desk_of(tmp_path) as desk:
-            monkeypatch.setattr(desk.service, "now", lambda: 1 / 0)
-            token = desk.tokens["ann"]
+        async with http_service(tmp_path) as http:
+            monkeypatch.setattr(http.service, "now", lambda: 1 / 0)
+            token = http.tokens["ann"]
             headers = {HEADER: "mine-1", "authorization": f"Bearer {token}"}
-            answer = await desk.client.get("/v1/apps", headers=headers)
+            answer = await http.client.get("/v1/apps", headers=headers)
             monkeypatch.undo()
             return answer
 
@@ -185,10 +185,10 @@ def test_lines_of_a_round_have_its_number_and_those_of_the_clock_no_request(
     tmp_path: Path,
 ) -> None:
     async def work() -> str:
-        async with desk_of(tmp_path) as desk:
-            answer = await desk.submit("ann", "sweep", "ann")
+        async with http_service(tmp_path) as http:
+            answer = await http.submit("ann", "sweep", "ann")
             async with asyncio.timeout(30):
-                while not desk.service.rounds.numbers():
+                while not http.service.rounds.numbers():
                     await asyncio.sleep(0.01)
             return str(answer.headers[HEADER])
 

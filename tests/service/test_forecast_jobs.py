@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.http_service import Desk, desk_of
+from tests.support.http_service import HttpService, http_service
 from themis.core.model import AppId, AppSpec, JobId, JobSpec, OwnerId, Phase
 from themis.errors import LimitError, MissingError, RefusedError, UnavailableError
 from themis.recording.cluster_snapshots import Snapshot, snapshot_from
@@ -280,28 +280,28 @@ def test_an_admin_sees_names() -> None:
 # Over HTTP
 
 
-def at_the_desk(path: Path, work: Callable[[Desk], Awaitable[None]]) -> None:
+def with_service(path: Path, work: Callable[[HttpService], Awaitable[None]]) -> None:
     async def run() -> None:
-        async with desk_of(path) as desk:
-            await work(desk)
+        async with http_service(path) as http:
+            await work(http)
 
     asyncio.run(run())
 
 
-async def ask(desk: Desk, who: str, **more: Any) -> tuple[int, dict[str, Any]]:
-    answer = await desk.call(who, "POST", "/v1/whatif", {"app": FILE, **more})
+async def ask(http: HttpService, who: str, **more: Any) -> tuple[int, dict[str, Any]]:
+    answer = await http.call(who, "POST", "/v1/whatif", {"app": FILE, **more})
     return answer.status_code, answer.json()
 
 
 def test_a_real_worker_answers_over_http_and_nothing_is_submitted(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        await desk.submit("bob", "theirs", "bob")
-        code, told = await ask(desk, "ann", gpus=[2], at=["+1h"], seeds=1, seconds=50.0)
+    async def work(http: HttpService) -> None:
+        await http.submit("bob", "theirs", "bob")
+        code, told = await ask(http, "ann", gpus=[2], at=["+1h"], seeds=1, seconds=50.0)
         assert code == 200, told
         path, seen = f"/v1/whatif/{told['question']}", 0
         answer: dict[str, Any] = {}
         while not answer.get("final"):
-            got = await desk.call("ann", "GET", f"{path}?seen={seen}&wait=20")
+            got = await http.call("ann", "GET", f"{path}?seen={seen}&wait=20")
             assert got.status_code == 200, got.text
             seen, answer = got.json()["seen"], got.json()["answer"]
             assert "theirs" not in got.text
@@ -311,24 +311,24 @@ def test_a_real_worker_answers_over_http_and_nothing_is_submitted(tmp_path: Path
         assert wider["label"] == "gpus 2"
         assert later["start"]["mid"] >= 3600.0
         assert sum(written["others"].values()) == 1
-        assert (await desk.call("bob", "GET", path)).status_code == 404
-        assert (await desk.call("ann", "DELETE", path)).status_code == 200
-        assert (await desk.call("ann", "GET", path)).status_code == 404
-        assert set(desk.service.steward.arbiter.world.apps) == {"theirs"}
+        assert (await http.call("bob", "GET", path)).status_code == 404
+        assert (await http.call("ann", "DELETE", path)).status_code == 200
+        assert (await http.call("ann", "GET", path)).status_code == 404
+        assert set(http.service.steward.arbiter.world.apps) == {"theirs"}
 
-    at_the_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_what_is_for_operators_is_denied_to_tenants(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        desk.service.forecasts = Forecasts(SILENT, every=0.0)
+    async def work(http: HttpService) -> None:
+        http.service.forecasts = Forecasts(SILENT, every=0.0)
         for more in ({"policy": ["fifo"]}, {"add_machines": [1]}, {"owner": "bob"}):
-            assert (await ask(desk, "ann", **more))[0] == 403, more
-            assert (await ask(desk, "root", **more))[0] == 200, more
-        assert (await ask(desk, "eve"))[0] == 403
-        assert (await ask(desk, "m0"))[0] == 403
+            assert (await ask(http, "ann", **more))[0] == 403, more
+            assert (await ask(http, "root", **more))[0] == 200, more
+        assert (await ask(http, "eve"))[0] == 403
+        assert (await ask(http, "m0"))[0] == 403
 
-    at_the_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_who_has_no_place_costs_no_plan_and_no_snapshot(
@@ -339,16 +339,16 @@ def test_who_has_no_place_costs_no_plan_and_no_snapshot(
         real = getattr(routes, name)
         monkeypatch.setattr(routes, name, noted(name, real, made))
 
-    async def work(desk: Desk) -> None:
-        desk.service.forecasts = Forecasts(SILENT, most=1)
-        assert (await ask(desk, "ann"))[0] == 200
+    async def work(http: HttpService) -> None:
+        http.service.forecasts = Forecasts(SILENT, most=1)
+        assert (await ask(http, "ann"))[0] == 200
         assert sorted(made) == ["cases_of", "snapshot_of"]
         for who in ("bob", "ann"):
-            assert (await ask(desk, who))[0] == 429
+            assert (await ask(http, who))[0] == 429
         assert len(made) == 2
-        assert (await ask(desk, "root"))[0] == 200
+        assert (await ask(http, "root"))[0] == 200
 
-    at_the_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def noted(name: str, real: Callable[..., Any], made: list[str]) -> Callable[..., Any]:
@@ -378,24 +378,24 @@ def noted(name: str, real: Callable[..., Any], made: list[str]) -> Callable[...,
     ids=json.dumps,
 )
 def test_a_question_that_makes_no_sense_is_refused(tmp_path: Path, more: dict[str, Any]) -> None:
-    async def work(desk: Desk) -> None:
-        desk.service.forecasts = Forecasts(SILENT)
-        code, told = await ask(desk, "ann", **more)
+    async def work(http: HttpService) -> None:
+        http.service.forecasts = Forecasts(SILENT)
+        code, told = await ask(http, "ann", **more)
         assert code == 422, told
         assert told["reason"]
-        assert desk.service.forecasts.running == 0
+        assert http.service.forecasts.running == 0
 
-    at_the_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_a_snapshot_is_for_operators(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        await desk.submit("ann", "sweep", "ann")
+    async def work(http: HttpService) -> None:
+        await http.submit("ann", "sweep", "ann")
         for who in ("ann", "eve", "m0"):
-            assert (await desk.call(who, "GET", "/v1/snapshot")).status_code == 403
-        taken = snapshot_from((await desk.call("root", "GET", "/v1/snapshot")).json())
+            assert (await http.call(who, "GET", "/v1/snapshot")).status_code == 403
+        taken = snapshot_from((await http.call("root", "GET", "/v1/snapshot")).json())
         assert [picture.app for picture in taken.apps] == ["sweep"]
         assert taken.policy == "equal-share"
-        assert taken.wall == desk.wall
+        assert taken.wall == http.wall
 
-    at_the_desk(tmp_path, work)
+    with_service(tmp_path, work)

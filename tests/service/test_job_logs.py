@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 
 from tests.support.grpc_service import QUICK, World, open_world, until
-from tests.support.http_service import desk_of
+from tests.support.http_service import http_service
 from tests.support.scripted_world import simple_app
 from themis.agent_host.session_client import SessionClient
 from themis.core.model import AppId, JobId, OwnerId
@@ -48,20 +48,20 @@ PATH = "/v1/apps/sweep/jobs/j0/log"
 
 def test_logs_are_their_owners_to_read(tmp_path: Path) -> None:
     async def work() -> None:
-        async with desk_of(tmp_path) as desk:
-            await desk.submit("ann", "sweep", "ann")
+        async with http_service(tmp_path) as http:
+            await http.submit("ann", "sweep", "ann")
             for who in ("ann", "root"):
-                found = (await desk.call(who, "GET", PATH)).json()
+                found = (await http.call(who, "GET", PATH)).json()
                 assert found == {
                     "job": "j0", "run": None, "offset": 0, "next": 0, "text": "", "over": False
                 }  # fmt: skip
-            theirs = await desk.call("bob", "GET", PATH)
-            nowhere = await desk.call("bob", "GET", "/v1/apps/nothing/jobs/j0/log")
+            theirs = await http.call("bob", "GET", PATH)
+            nowhere = await http.call("bob", "GET", "/v1/apps/nothing/jobs/j0/log")
             assert theirs.status_code == nowhere.status_code == 403
             assert theirs.json()["reason"] == nowhere.json()["reason"]
-            assert (await desk.call("ann", "GET", "/v1/apps/sweep/jobs/j9/log")).status_code == 404
-            assert (await desk.call("ann", "POST", "/v1/apps/sweep/cancel")).status_code == 200
-            ended = await desk.call("ann", "GET", PATH)
+            assert (await http.call("ann", "GET", "/v1/apps/sweep/jobs/j9/log")).status_code == 404
+            assert (await http.call("ann", "POST", "/v1/apps/sweep/cancel")).status_code == 200
+            ended = await http.call("ann", "GET", PATH)
             assert ended.status_code == 404  # it never ran, and nothing is kept of it
 
     asyncio.run(work())
@@ -81,9 +81,9 @@ def test_logs_are_their_owners_to_read(tmp_path: Path) -> None:
 )
 def test_nonsense_is_refused_by_its_name(tmp_path: Path, query: str, named: str) -> None:
     async def work() -> None:
-        async with desk_of(tmp_path) as desk:
-            await desk.submit("ann", "sweep", "ann")
-            answer = await desk.call("ann", "GET", f"{PATH}?{query}")
+        async with http_service(tmp_path) as http:
+            await http.submit("ann", "sweep", "ann")
+            answer = await http.call("ann", "GET", f"{PATH}?{query}")
             assert (answer.status_code, answer.json()["who"]) == (422, named)
 
     asyncio.run(work())
@@ -248,14 +248,14 @@ def test_what_a_node_says_of_what_it_was_not_asked_is_not_heard(
         async with on_stage(tmp_path, place) as stage:
             stage.start("r1", FIRST)
             end = await stage.follow(0, "one\n")
-            desk = stage.world.service.logs
+            http = stage.world.service.logs
             waiting = asyncio.create_task(stage.read(end, wait=5.0))
-            await until(lambda: any(desk._waiting.values()))
-            (want,) = desk._waiting["m0"]
+            await until(lambda: any(http._waiting.values()))
+            (want,) = http._waiting["m0"]
             lie = LogPart(want.run, want.offset, 99, "lies", 99, number=want.number)
             others = replace(lie, number=want.number + 1), replace(lie, run=want.run + 1)
             for node, lies in (("m1", (lie,)), ("m0", others)):
-                desk.receive(node, lies)
+                http.receive(node, lies)
             stage.link.say(StopRequest(0, "r1"))
             assert (await waiting)["text"] == "saved\n"
 
@@ -288,11 +288,11 @@ def test_no_owner_keeps_others_from_reading_the_logs_on_a_node(
 
     async def work() -> None:
         host = Quiet()
-        desk = log_requests.LogRequests(cast("StewardLoop", host))
+        http = log_requests.LogRequests(cast("StewardLoop", host))
 
         def ask(owner: str) -> asyncio.Task[LogPart | None]:
-            want = LogWanted(1, SWEEP, OwnerId(owner), J0, 0, 64, number=desk.number())
-            return asyncio.create_task(desk.ask("m0", want, 60.0))
+            want = LogWanted(1, SWEEP, OwnerId(owner), J0, 0, 64, number=http.number())
+            return asyncio.create_task(http.ask("m0", want, 60.0))
 
         greedy = [ask("ann") for _ in range(5)]
         await asyncio.sleep(0)
@@ -311,7 +311,7 @@ def test_no_owner_keeps_others_from_reading_the_logs_on_a_node(
         await until(lambda: Counter(want.owner for want in host.asked[-1].wanted) == shares)
         assert max(len(each.wanted) for each in host.asked) == 4
         assert not any(each.done() for each in (greedy[3], *others))
-        desk.stop()
+        http.stop()
         for each in (greedy[3], *others):
             with pytest.raises(UnavailableError):
                 await each

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.http_service import desk_of
+from tests.support.http_service import http_service
 from themis.core.arbiter import commands as cmd
 from themis.core.arbiter import events as ev
 from themis.core.model import AppId, GpuId, JobId, Machine, Topology
@@ -82,10 +82,10 @@ def test_nobody_writes_lines_of_their_own() -> None:
 
 def test_the_service_logs_what_people_do(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
-        async with desk_of(tmp_path) as desk:
-            await desk.submit("ann", "sweep", "ann")
-            await desk.call("root", "POST", "/v1/nodes/m0/drain")
-            await desk.call("ann", "POST", "/v1/apps/sweep/cancel")
+        async with http_service(tmp_path) as http:
+            await http.submit("ann", "sweep", "ann")
+            await http.call("root", "POST", "/v1/nodes/m0/drain")
+            await http.call("ann", "POST", "/v1/apps/sweep/cancel")
 
     with caplog.at_level(logging.INFO, logger="themis"):
         asyncio.run(work())

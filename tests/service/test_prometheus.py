@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.http_service import Desk, desk_of
+from tests.support.http_service import HttpService, http_service
 from tests.support.subscribers import give
 from themis.core.arbiter import commands as cmd
 from themis.core.arbiter import events as ev
@@ -25,9 +25,9 @@ GRAFANA = Path(__file__).parents[2] / "packaging" / "grafana" / "themis.json"
 Page = dict[str, dict[tuple[str, ...], float]]
 
 
-async def read(desk: Desk, who: str) -> Page:
+async def read(http: HttpService, who: str) -> Page:
     """The samples of a page by name and the values of labels, as Prometheus understands them."""
-    answer = await desk.call(who, "GET", "/metrics")
+    answer = await http.call(who, "GET", "/metrics")
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"].startswith("text/plain")
     page: Page = {}
@@ -39,13 +39,13 @@ async def read(desk: Desk, who: str) -> Page:
 
 def test_the_series_of_an_app_is_there_as_long_as_the_app(tmp_path: Path) -> None:
     async def work() -> None:
-        async with desk_of(tmp_path) as desk:
-            await desk.submit("ann", "sweep", "ann")
-            page = await read(desk, "root")
+        async with http_service(tmp_path) as http:
+            await http.submit("ann", "sweep", "ann")
+            page = await read(http, "root")
             assert page["themis_agent_last_seen_seconds"].keys() == {("sweep",)}
             assert page["themis_unserved_apps"]["PENDING_EVALUATION",] == 1
-            await desk.call("ann", "POST", "/v1/apps/sweep/cancel")
-            page = await read(desk, "root")
+            await http.call("ann", "POST", "/v1/apps/sweep/cancel")
+            page = await read(http, "root")
             assert "themis_agent_last_seen_seconds" not in page
             assert "themis_app_rho" not in page
             assert page["themis_unserved_apps"]["PENDING_EVALUATION",] == 0
@@ -58,17 +58,17 @@ def test_the_series_of_an_app_is_there_as_long_as_the_app(tmp_path: Path) -> Non
 
 def test_gpus_of_a_machine_that_is_gone_are_absent_and_not_quarantined(tmp_path: Path) -> None:
     async def work() -> None:
-        async with desk_of(tmp_path) as desk:
-            now, feed = desk.service.now(), desk.service.steward._lifecycle.feed
+        async with http_service(tmp_path) as http:
+            now, feed = http.service.now(), http.service.steward._lifecycle.feed
             feed(ev.GpuQuarantined(now, GpuId(0), "it is broken"))
             feed(ev.MachineLeft(now, "m0"))
-            counts = (await desk.call("root", "GET", "/v1/apps")).json()["gpus"]
+            counts = (await http.call("root", "GET", "/v1/apps")).json()["gpus"]
             assert counts == {
                 "free": 0, "leased": 0, "fencing": 0, "absent": 3, "quarantined": 1,
             }  # fmt: skip
-            page = await read(desk, "root")
+            page = await read(http, "root")
             assert {state: page["themis_gpus"][state,] for state in counts} == counts
-            (node,) = (await desk.call("root", "GET", "/v1/nodes")).json()["nodes"]
+            (node,) = (await http.call("root", "GET", "/v1/nodes")).json()["nodes"]
             assert [gpu["state"] for gpu in node["gpus"]] == ["quarantined", *["absent"] * 3]
 
     asyncio.run(work())
@@ -76,11 +76,11 @@ def test_gpus_of_a_machine_that_is_gone_are_absent_and_not_quarantined(tmp_path:
 
 def test_apps_are_counted_by_the_reasons_that_people_see(tmp_path: Path) -> None:
     async def work() -> None:
-        async with desk_of(tmp_path) as desk:
-            await desk.call("root", "PUT", "/v1/owners/ann/quota", {"gpus": 0})
-            await desk.submit("ann", "sweep", "ann")
-            line = (await desk.call("ann", "GET", "/v1/apps/sweep")).json()
-            page = await read(desk, "root")
+        async with http_service(tmp_path) as http:
+            await http.call("root", "PUT", "/v1/owners/ann/quota", {"gpus": 0})
+            await http.submit("ann", "sweep", "ann")
+            line = (await http.call("ann", "GET", "/v1/apps/sweep")).json()
+            page = await read(http, "root")
             assert page["themis_unserved_apps"][line["reason"],] == 1
             assert line["reason"] == "DEMAND_EXCEEDS_QUOTA"
 
@@ -89,13 +89,13 @@ def test_apps_are_counted_by_the_reasons_that_people_see(tmp_path: Path) -> None
 
 def test_who_must_not_see_names_sees_how_it_is_and_none(tmp_path: Path) -> None:
     async def work() -> None:
-        async with desk_of(tmp_path) as desk:
-            await desk.submit("ann", "secret-sweep", "ann")
-            text = (await desk.call("bob", "GET", "/metrics")).text
+        async with http_service(tmp_path) as http:
+            await http.submit("ann", "secret-sweep", "ann")
+            text = (await http.call("bob", "GET", "/metrics")).text
             assert "themis_max_rho" in text
             assert "secret" not in text
             assert "ann" not in text
-            assert (await desk.call("", "GET", "/metrics")).status_code == 401
+            assert (await http.call("", "GET", "/metrics")).status_code == 401
 
     asyncio.run(work())
 
@@ -104,9 +104,9 @@ def test_what_happens_is_counted(tmp_path: Path) -> None:
     lease = Lease(GpuId(0), AppId("a"), 7, 0.0, 600.0, LeaseSource.AUCTION)
 
     async def work() -> None:
-        async with desk_of(tmp_path) as desk:
-            metrics = desk.service.metrics
-            before = desk.service.now()
+        async with http_service(tmp_path) as http:
+            metrics = http.service.metrics
+            before = http.service.now()
             give(metrics, cmd.Assign(AppId("a"), revoked=(lease,), reason=SHARE_OVER))
             give(metrics, cmd.End(AppId("a"), (lease,), before + 5.0))
             give(metrics, cmd.End(AppId("a"), (lease,), before + 9.0))
@@ -116,7 +116,7 @@ def test_what_happens_is_counted(tmp_path: Path) -> None:
             bid = BidReply(3, Bid(AppId("a")))
             for _ in range(2):  # A bid that comes twice is one.
                 give(metrics, event=AgentSpoke(asked + 0.25, AppId("a"), 1, bid))
-            page = await read(desk, "root")
+            page = await read(http, "root")
             assert page["themis_preemptions_total"] == {("lease_over",): 1.0}
             assert page["themis_checkpoint_seconds_count"][()] == 1.0
             assert page["themis_checkpoint_seconds_sum"][()] == pytest.approx(5.0, abs=1.0)
@@ -133,8 +133,8 @@ def test_of_leases_that_are_over_nothing_is_kept(tmp_path: Path) -> None:
         return Lease(GpuId(0), app, token, 0.0, 600.0, LeaseSource.AUCTION)
 
     async def work() -> None:
-        async with desk_of(tmp_path) as desk:
-            metrics, now = desk.service.metrics, desk.service.now()
+        async with http_service(tmp_path) as http:
+            metrics, now = http.service.metrics, http.service.now()
             # Idle, or gone with its machine: the end is told first.
             give(metrics, cmd.End(a, (lease(a, 7),), now))
             give(metrics, cmd.Assign(a, revoked=(lease(a, 7),), reason=GONE))
@@ -144,7 +144,7 @@ def test_of_leases_that_are_over_nothing_is_kept(tmp_path: Path) -> None:
             give(metrics, cmd.End(a, (lease(a, 8),), now + 5.0))
             give(metrics, cmd.End(a, (lease(a, 10),), now + 9.0))
             assert not metrics._leaving
-            page = await read(desk, "root")
+            page = await read(http, "root")
             assert page["themis_checkpoint_seconds_count"][()] == 1.0
 
     asyncio.run(work())
@@ -174,8 +174,8 @@ def test_the_dashboard_for_grafana_asks_for_what_there_is(tmp_path: Path) -> Non
     names = {name for expr in asked for name in re.findall(r"themis_\w+", expr)}
 
     async def work() -> set[str]:
-        async with desk_of(tmp_path) as desk:
-            return set(re.findall(r"themis_\w+", (await desk.call("root", "GET", "/metrics")).text))
+        async with http_service(tmp_path) as http:
+            return set(re.findall(r"themis_\w+", (await http.call("root", "GET", "/metrics")).text))
 
     assert names <= asyncio.run(work())
     assert len(names) >= 8

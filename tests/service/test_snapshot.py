@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.http_service import desk_of
+from tests.support.http_service import http_service
 from tests.support.small_sims import sim_app, workload_of
 from themis.core.arbiter import AppRecord
 from themis.core.model import AppId, OwnerId, Phase, Slowdown
@@ -91,16 +91,16 @@ def test_whether_trials_may_end_at_any_time_is_known_without_reading_files(
         raise AssertionError(f"the file of {app} is read")
 
     async def work() -> None:
-        async with desk_of(tmp_path) as desk:
+        async with http_service(tmp_path) as http:
             for name, method in (("ends", "curve"), ("stays", "none")):
-                await desk.submit("ann", name, "ann")
+                await http.submit("ann", name, "ann")
                 body = json.dumps({"stop": {"method": method, "max_iterations": 10}})
-                rows = desk.service.files.add(SubmittedApp(AppId(name), OwnerId("ann"), body, 1))
-                desk.service.rows.keep(rows)
+                rows = http.service.files.add(SubmittedApp(AppId(name), OwnerId("ann"), body, 1))
+                http.service.rows.keep(rows)
             monkeypatch.setattr(SubmittedApps, "file", file)
-            found = {app.app: app.tuner for app in snapshot_of(desk.service).apps}
+            found = {app.app: app.tuner for app in snapshot_of(http.service).apps}
             assert found == {"ends": CURVES, "stays": ""}
-            again = SubmittedApps(desk.service.rows, desk.service.steward)
+            again = SubmittedApps(http.service.rows, http.service.steward)
             assert again.stop_rule(AppId("ends")) == "curve"
             again.forget([AppId("ends")])
             assert again.stop_rule(AppId("ends")) == ""

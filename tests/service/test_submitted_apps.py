@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.http_service import Desk, desk_of
+from tests.support.http_service import HttpService, http_service
 from themis.apps.app_file import LONGEST_GRACE
 from themis.config.keys import CallerLimits
 from themis.core.arbiter import events as ev
@@ -26,18 +26,18 @@ FILE: dict[str, Any] = {
 }
 
 
-def at_the_desk(path: Path, work: Callable[[Desk], Awaitable[None]]) -> None:
+def with_service(path: Path, work: Callable[[HttpService], Awaitable[None]]) -> None:
     async def run() -> None:
-        async with desk_of(path) as desk:
-            await work(desk)
+        async with http_service(path) as http:
+            await work(http)
 
     asyncio.run(run())
 
 
-async def submit(desk: Desk, key: str = "k", **change: Any) -> tuple[int, dict[str, Any]]:
+async def submit(http: HttpService, key: str = "k", **change: Any) -> tuple[int, dict[str, Any]]:
     body = {"app": FILE | change, "key": key}
-    answer = await desk.call("ann", "POST", "/v1/apps", body)
-    dry = await desk.call("ann", "POST", "/v1/apps", body | {"dry_run": True})
+    answer = await http.call("ann", "POST", "/v1/apps", body)
+    dry = await http.call("ann", "POST", "/v1/apps", body | {"dry_run": True})
     assert dry.status_code == answer.status_code, "a dry run says the same"
     return answer.status_code, answer.json()
 
@@ -60,25 +60,25 @@ async def submit(desk: Desk, key: str = "k", **change: Any) -> tuple[int, dict[s
 def test_what_no_node_could_run_is_refused_at_once(
     tmp_path: Path, change: dict[str, Any], reason: str
 ) -> None:
-    async def work(desk: Desk) -> None:
-        code, answer = await submit(desk, **change)
+    async def work(http: HttpService) -> None:
+        code, answer = await submit(http, **change)
         assert code == 422
         assert reason in answer["reason"]
 
-    at_the_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_a_name_under_which_something_is_still_alive_gets_a_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def work(desk: Desk) -> None:
+    async def work(http: HttpService) -> None:
         left = {7: SimpleNamespace(app="sweep")}
-        monkeypatch.setattr(type(desk.service.steward), "runs", property(lambda _: left))
-        assert desk.service.submissions.free_name("sweep") == "sweep-2"
-        assert desk.service.submissions.free_name("other") == "other"
+        monkeypatch.setattr(type(http.service.steward), "runs", property(lambda _: left))
+        assert http.service.submissions.free_name("sweep") == "sweep-2"
+        assert http.service.submissions.free_name("other") == "other"
         monkeypatch.undo()
 
-    at_the_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_a_file_may_ask_for_the_grace_that_nodes_give() -> None:
@@ -89,8 +89,8 @@ def test_a_file_may_ask_for_the_grace_that_nodes_give() -> None:
 def test_optuna_is_refused_where_nobody_could_ask_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, able: bool
 ) -> None:
-    async def work(desk: Desk) -> None:
-        code, answer = await submit(desk, search=FILE["search"] | {"method": "optuna"})
+    async def work(http: HttpService) -> None:
+        code, answer = await submit(http, search=FILE["search"] | {"method": "optuna"})
         if able:
             assert (code, answer["app"]) == (200, "sweep")
         else:
@@ -98,7 +98,7 @@ def test_optuna_is_refused_where_nobody_could_ask_it(
             assert "pip install" in answer["reason"]
 
     monkeypatch.setattr(optuna_search, "find_spec", lambda name: object() if able else None)
-    at_the_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 @pytest.mark.parametrize(
@@ -107,12 +107,12 @@ def test_optuna_is_refused_where_nobody_could_ask_it(
 def test_what_the_cluster_could_never_run_is_refused_and_a_dry_run_of_it_too(
     tmp_path: Path, gpus: dict[str, Any]
 ) -> None:
-    async def work(desk: Desk) -> None:
-        code, answer = await submit(desk, gpus=gpus)
+    async def work(http: HttpService) -> None:
+        code, answer = await submit(http, gpus=gpus)
         assert code == 422
         assert "that match" in answer["reason"]
 
-    at_the_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 @pytest.mark.parametrize(
@@ -126,43 +126,43 @@ def test_what_the_cluster_could_never_run_is_refused_and_a_dry_run_of_it_too(
 def test_who_submits_what_would_not_be_served_now_is_told_so_and_a_dry_run_too(
     tmp_path: Path, quota: int | None, broken: int, reason: str | None, why: str
 ) -> None:
-    async def work(desk: Desk) -> None:
+    async def work(http: HttpService) -> None:
         if quota is not None:
-            await desk.call("root", "PUT", "/v1/owners/ann/quota", {"gpus": quota})
+            await http.call("root", "PUT", "/v1/owners/ann/quota", {"gpus": quota})
         for gpu in range(broken):
-            event = ev.GpuQuarantined(desk.service.now(), GpuId(gpu), "it is broken")
-            desk.service.steward._lifecycle.feed(event)
+            event = ev.GpuQuarantined(http.service.now(), GpuId(gpu), "it is broken")
+            http.service.steward._lifecycle.feed(event)
         body = {"app": FILE | {"gpus": {"per_job_min": 2, "per_job_max": 4}}, "key": "k"}
         for change in ({"dry_run": True}, {}):
-            answer = (await desk.call("ann", "POST", "/v1/apps", body | change)).json()
+            answer = (await http.call("ann", "POST", "/v1/apps", body | change)).json()
             told = [(line["reason"], why in line["why"]) for line in answer["warnings"]]
             assert told == ([(reason, True)] if reason else [])
-        line = (await desk.call("ann", "GET", "/v1/apps/sweep")).json()
+        line = (await http.call("ann", "GET", "/v1/apps/sweep")).json()
         assert (line["reason"] == reason) == (reason is not None), "the same later"
 
-    at_the_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_a_dry_run_says_that_jobs_need_several_machines(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        steward = desk.service.steward
-        steward._lifecycle.feed(ev.MachineJoined(desk.service.now(), Machine("m1", "r0", (2,))))
+    async def work(http: HttpService) -> None:
+        steward = http.service.steward
+        steward._lifecycle.feed(ev.MachineJoined(http.service.now(), Machine("m1", "r0", (2,))))
         body = {"app": FILE | {"gpus": {"per_job_min": 6, "per_job_max": 6}}, "key": "k"}
-        answer = (await desk.call("ann", "POST", "/v1/apps", body | {"dry_run": True})).json()
+        answer = (await http.call("ann", "POST", "/v1/apps", body | {"dry_run": True})).json()
         (line,) = answer["warnings"]
         assert line["reason"] is None
         assert "at least 6 GPUs and the largest machine has 4" in line["what"]
 
-    at_the_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_a_dry_run_is_refused_what_would_be_refused(tmp_path: Path) -> None:
     async def work() -> None:
-        async with desk_of(tmp_path, CallerLimits(apps=1)) as desk:
+        async with http_service(tmp_path, CallerLimits(apps=1)) as http:
             body = {"app": FILE, "key": "a"}
-            assert (await desk.call("ann", "POST", "/v1/apps", body)).status_code == 200
+            assert (await http.call("ann", "POST", "/v1/apps", body)).status_code == 200
             more = body | {"key": "b", "dry_run": True}
-            answer = await desk.call("ann", "POST", "/v1/apps", more)
+            answer = await http.call("ann", "POST", "/v1/apps", more)
             assert answer.status_code == 422
             assert "1 apps are not over" in answer.json()["reason"]
 
@@ -170,76 +170,76 @@ def test_a_dry_run_is_refused_what_would_be_refused(tmp_path: Path) -> None:
 
 
 def test_only_an_app_that_is_over_is_tried_again(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        assert (await submit(desk))[0] == 200
-        early = await desk.call("ann", "POST", "/v1/apps/sweep/retry")
+    async def work(http: HttpService) -> None:
+        assert (await submit(http))[0] == 200
+        early = await http.call("ann", "POST", "/v1/apps/sweep/retry")
         assert early.status_code == 422
         assert "has not ended" in early.json()["reason"]
-        assert (await desk.call("ann", "POST", "/v1/apps/sweep/cancel")).status_code == 200
-        again = await desk.call("ann", "POST", "/v1/apps/sweep/retry")
+        assert (await http.call("ann", "POST", "/v1/apps/sweep/cancel")).status_code == 200
+        again = await http.call("ann", "POST", "/v1/apps/sweep/retry")
         assert again.json() == {"app": "sweep-2"}
-        assert (await desk.call("bob", "POST", "/v1/apps/sweep/retry")).status_code == 403
+        assert (await http.call("bob", "POST", "/v1/apps/sweep/retry")).status_code == 403
 
-    at_the_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_status_has_the_parameters_of_each_job(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
+    async def work(http: HttpService) -> None:
         search = {"method": "grid", "params": {"lr": [0.1, 0.2]}}
-        assert (await submit(desk, search=search))[0] == 200
-        sheet = (await desk.call("ann", "GET", "/v1/apps/sweep")).json()
+        assert (await submit(http, search=search))[0] == 200
+        sheet = (await http.call("ann", "GET", "/v1/apps/sweep")).json()
         assert [job["params"] for job in sheet["jobs"]] == [{"lr": 0.1}, {"lr": 0.2}]
 
-    at_the_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_an_owner_has_a_bounded_number_of_apps_at_a_time(tmp_path: Path) -> None:
     async def work() -> None:
-        async with desk_of(tmp_path, CallerLimits(apps=2)) as desk:
+        async with http_service(tmp_path, CallerLimits(apps=2)) as http:
             for key in "ab":
-                assert (await submit(desk, key))[0] == 200
-            answer = await desk.call("ann", "POST", "/v1/apps", {"app": FILE, "key": "c"})
+                assert (await submit(http, key))[0] == 200
+            answer = await http.call("ann", "POST", "/v1/apps", {"app": FILE, "key": "c"})
             assert answer.status_code == 422
             assert "2 apps are not over, allowed: at most 2" in answer.json()["reason"]
-            assert (await desk.submit("ann", "spec", "ann")).status_code == 422
-            assert (await submit(desk, "a"))[1]["app"] == "sweep", "sent again it is the same"
-            other = await desk.call("bob", "POST", "/v1/apps", {"app": FILE, "key": "c"})
+            assert (await http.submit("ann", "spec", "ann")).status_code == 422
+            assert (await submit(http, "a"))[1]["app"] == "sweep", "sent again it is the same"
+            other = await http.call("bob", "POST", "/v1/apps", {"app": FILE, "key": "c"})
             assert other.status_code == 200
-            await desk.call("ann", "POST", "/v1/apps/sweep/cancel")
-            assert (await desk.call("ann", "POST", "/v1/apps/sweep/retry")).status_code == 200
+            await http.call("ann", "POST", "/v1/apps/sweep/cancel")
+            assert (await http.call("ann", "POST", "/v1/apps/sweep/retry")).status_code == 200
 
     asyncio.run(work())
 
 
 def test_who_resumes_an_app_hears_what_still_holds_it_back(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
+    async def work(http: HttpService) -> None:
         async def answer(who: str, verb: str) -> tuple[bool, list[str]]:
-            told = (await desk.call(who, "POST", f"/v1/apps/sweep/{verb}")).json()
+            told = (await http.call(who, "POST", f"/v1/apps/sweep/{verb}")).json()
             return told["changed"], told["suspended"]
 
-        await submit(desk)
+        await submit(http)
         assert await answer("ann", "resume") == (False, []), "it was not paused"
-        await desk.call("root", "POST", "/v1/apps/sweep/hold")
+        await http.call("root", "POST", "/v1/apps/sweep/hold")
         assert await answer("ann", "resume") == (False, ["HELD_BY_ADMIN"])
-        await desk.call("ann", "POST", "/v1/apps/sweep/pause")
+        await http.call("ann", "POST", "/v1/apps/sweep/pause")
         assert await answer("ann", "resume") == (True, ["HELD_BY_ADMIN"])
         assert await answer("root", "release") == (True, [])
 
-    at_the_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_apps_that_are_over_are_listed_for_those_who_may_see_them(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
+    async def work(http: HttpService) -> None:
         for key in "ab":
-            await submit(desk, key)
-        await desk.call("ann", "POST", "/v1/apps/sweep/cancel")
+            await submit(http, key)
+        await http.call("ann", "POST", "/v1/apps/sweep/cancel")
         for who, ended in (("ann", ["sweep"]), ("root", ["sweep"]), ("bob", [])):
-            found = (await desk.call(who, "GET", "/v1/apps?ended=true")).json()
+            found = (await http.call(who, "GET", "/v1/apps?ended=true")).json()
             assert [line["app"] for line in found["ended"]] == ended
             assert (len(found["apps"]), found["left_out"]) == (1, 0)
-        assert "ended" not in (await desk.call("ann", "GET", "/v1/apps")).json()
+        assert "ended" not in (await http.call("ann", "GET", "/v1/apps")).json()
 
-    at_the_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_results_name_no_checkpoint_of_trials_that_ray_saves(tmp_path: Path) -> None:
@@ -247,11 +247,11 @@ def test_results_name_no_checkpoint_of_trials_that_ray_saves(tmp_path: Path) -> 
         ScriptSettings(), TuneTerms(2, 1, {}, 9, "loss", "min", "tuned", {}), "a:1", "a:2", "m-"
     )
 
-    async def work(desk: Desk) -> None:
+    async def work(http: HttpService) -> None:
         for name, change in (("sweep", {}), ("tuned", seat)):
-            await submit(desk, name, **change)
-            found = (await desk.call("ann", "GET", f"/v1/apps/{name}/results")).json()
+            await submit(http, name, **change)
+            found = (await http.call("ann", "GET", f"/v1/apps/{name}/results")).json()
             told = [job["checkpoint"] is not None for job in found["jobs"]]
             assert told == [name == "sweep"] * 2
 
-    at_the_desk(tmp_path, work)
+    with_service(tmp_path, work)

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.support.http_service import Desk, desk_of
+from tests.support.http_service import HttpService, http_service
 from tests.support.requirements import missing, require_tool
 from themis.config.addresses import Address
 from themis.config.keys import CallerLimits, Tls
@@ -153,9 +153,9 @@ class Tabs:
 class Live:
     """A real service behind a socket, in a thread of its own."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, desk: Desk, base: str) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, http: HttpService, base: str) -> None:
         self._loop = loop
-        self.desk = desk
+        self.http = http
         self.base = base
 
     def do(self, work: Coroutine[Any, Any, _Value]) -> _Value:
@@ -164,32 +164,32 @@ class Live:
 
     def login(self, who: str) -> str:
         """An address that lets one browser in."""
-        answer = self.do(self.desk.call(who, "POST", "/v1/login-links"))
+        answer = self.do(self.http.call(who, "POST", "/v1/login-links"))
         return self.base + str(answer.json()["path"])
 
     def submit(self, who: str, *names: str) -> None:
         """Small apps."""
         for name in names:
-            assert self.do(self.desk.submit(who, name, who)).status_code == 200
+            assert self.do(self.http.submit(who, name, who)).status_code == 200
 
 
 @contextmanager
 def live_service(path: Path, machines: Sequence[Machine], **options: Any) -> Iterator[Live]:
-    """A service with these machines; options are those of `desk_of`."""
+    """A service with these machines; options are those of `http_service`."""
     begun: list[Live] = []
     there, over = threading.Event(), threading.Event()
 
     async def serve() -> None:
         loop = asyncio.get_running_loop()
-        async with desk_of(path, machines=machines, **options) as desk:
+        async with http_service(path, machines=machines, **options) as http:
             limiter, at = ConnectionLimiter(CallerLimits()), Address("127.0.0.1", 0)
-            async with open_http(make_app(desk.api), at, limiter, Tls()) as address:
-                settings = desk.api.settings
-                desk.api.change(replace(settings, hosts=settings.hosts | {str(address)}))
-                begun.append(Live(loop, desk, f"http://{address}"))
+            async with open_http(make_app(http.api), at, limiter, Tls()) as address:
+                settings = http.api.settings
+                http.api.change(replace(settings, hosts=settings.hosts | {str(address)}))
+                begun.append(Live(loop, http, f"http://{address}"))
                 there.set()
                 await loop.run_in_executor(None, over.wait)
-                desk.service.stop()
+                http.service.stop()
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()

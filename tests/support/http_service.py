@@ -1,9 +1,7 @@
-"""A real service and its HTTP API in one loop, without a socket, and a token for everybody.
+"""A real service and its HTTP API in one loop, without a socket, and a token for each role.
 
-For tests of this project: it needs httpx, which comes with the development tools only.
-
-async with desk_of(folder) as desk:
-    answer = await desk.call("root", "GET", "/v1/apps")
+async with http_service(folder) as http:
+    answer = await http.call("root", "GET", "/v1/apps")
 """
 
 import json
@@ -37,11 +35,11 @@ from themis.service.service import Service
 
 HOST = "127.0.0.1:7421"
 WALL = 2000.0
-"""What the wall clock shows at first."""
+"""The wall clock at the start."""
 
 
-class Desk:
-    """A service, its API, and a token for everybody."""
+class HttpService:
+    """A service, its API, and a token for each role."""
 
     def __init__(
         self,
@@ -66,7 +64,7 @@ class Desk:
             self.tokens[subject] = issued.token.reveal()
 
     async def call(self, who: str, method: str, path: str, body: Any = None) -> httpx.Response:
-        """Ask for something; nobody in particular asks with an empty name."""
+        """Send a request; with an empty name it has no credential."""
         headers = {"authorization": f"Bearer {self.tokens[who]}"} if who else {}
         content = None if body is None else json.dumps(body)
         return await self.client.request(method, path, headers=headers, content=content)
@@ -78,7 +76,7 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk_of(
+async def http_service(
     path: Path,
     limits: CallerLimits | None = None,
     *,
@@ -86,7 +84,7 @@ async def desk_of(
     machines: Sequence[Machine] = (Machine("m0", "r0", (2, 2)),),
     rule: Policy | None = None,
     settings: Settings | None = None,
-) -> AsyncIterator[Desk]:
+) -> AsyncIterator[HttpService]:
     """A service with one machine of four GPUs, on a store in this folder.
 
     Args:
@@ -107,26 +105,26 @@ async def desk_of(
             service.steward._lifecycle.feed(ev.MachineJoined(service.now(), machine))
             service.steward._add_node(machine.name, service.now())
     token_store = StoredTokens(service.rows, service.rows.keep)
-    around = ApiSettings(frozenset({HOST}), limits=limits or CallerLimits(), wall=lambda: desk.wall)
+    around = ApiSettings(frozenset({HOST}), limits=limits or CallerLimits(), wall=lambda: http.wall)
     api = ApiContext(service, token_store, around)
     transport = httpx.ASGITransport(make_app(api))
     async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
-        desk = Desk(service, token_store, client, api)
+        http = HttpService(service, token_store, client, api)
         try:
-            yield desk
+            yield http
         finally:
             await service.close()
             store.close()
 
 
-def says_that_it_is_empty(desk: Desk) -> None:
+def says_that_it_is_empty(http: HttpService) -> None:
     """The one machine of four GPUs reports that nothing is on them."""
     slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(4))
-    steward = desk.service.steward
+    steward = http.service.steward
     for number, epoch in ((1, 0), (2, steward.epoch), (3, steward.epoch)):
         # What it says last stands until it is told something else.
         revision = steward.nodes["m0"].revision if number == 3 else 0
         report = NodeReport(
             "m0", 1, number, epoch, revision, slots, (), Machine("m0", "r0", (2, 2))
         )
-        desk.service.loop.apply(ReportCame(desk.service.now(), report))
+        http.service.loop.apply(ReportCame(http.service.now(), report))

@@ -91,17 +91,17 @@ class Stage:
     def submit(self, name: str = APP, **spec: Any) -> None:
         app = json.loads(dumps(simple_app(name, owner="ann", **{**self.spec, **spec})))
         body = {"spec": app, "key": name}
-        answer = self.live.do(self.live.desk.call("ann", "POST", "/v1/apps", body))
+        answer = self.live.do(self.live.http.call("ann", "POST", "/v1/apps", body))
         assert answer.status_code == 200, answer.text
 
     def call(self, who: str, method: str, path: str, body: Any = None) -> Any:
-        answer = self.live.do(self.live.desk.call(who, method, path, body))
+        answer = self.live.do(self.live.http.call(who, method, path, body))
         assert answer.status_code == 200, answer.text
         return answer.json() if "json" in answer.headers["content-type"] else answer.text
 
     def happens(self, event: Callable[[float], Any]) -> None:
         async def work() -> None:
-            service = self.live.desk.service
+            service = self.live.http.service
             service.loop.apply(event(service.now()))
 
         self.live.do(work())
@@ -110,14 +110,14 @@ class Stage:
         """What the arbiter hears from the steward."""
 
         async def work() -> None:
-            service = self.live.desk.service
+            service = self.live.http.service
             service.steward._lifecycle.feed(event(service.now()))
 
         self.live.do(work())
 
     def reports_of(self, *runs: RunReport, epoch: int | None = None) -> None:
         self.reports += 1
-        number, steward = self.reports, self.live.desk.service.steward
+        number, steward = self.reports, self.live.http.service.steward
         slot = SlotReport(0, 0, SlotState.RUNNING if runs else SlotState.EMPTY)
         heard = steward.epoch if epoch is None else epoch
         told = NodeReport("m0", 1, number, heard, 0, (slot,), runs, ONE)
@@ -303,7 +303,7 @@ def stage(
     ) as live:
         token = tmp_path / "token"
         token.touch(0o600)
-        token.write_text(live.desk.tokens["ann"])
+        token.write_text(live.http.tokens["ann"])
         monkeypatch.setenv("THEMIS_TOKEN_FILE", str(token))
         monkeypatch.setenv("THEMIS_SERVER", live.base)
         yield Stage(live)

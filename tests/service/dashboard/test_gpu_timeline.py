@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.http_service import Desk, desk_of
+from tests.support.http_service import HttpService, http_service
 from themis.config.keys import CallerLimits
 from themis.core.model import OwnerId
 from themis.dashboard.model import ANONYMOUS
@@ -25,20 +25,20 @@ ALL = Viewer(sealed=False, owner=None)
 PATH = "/v1/board/timeline"
 
 
-def at_desk(
-    path: Path, work: Callable[[Desk], Awaitable[None]], limits: CallerLimits | None = None
+def with_service(
+    path: Path, work: Callable[[HttpService], Awaitable[None]], limits: CallerLimits | None = None
 ) -> None:
     async def go() -> None:
-        async with desk_of(path, limits) as desk:
-            await work(desk)
+        async with http_service(path, limits) as http:
+            await work(http)
 
     asyncio.run(go())
 
 
-def fill(desk: Desk, count: int, owner: str = "ann") -> None:
+def fill(http: HttpService, count: int, owner: str = "ann") -> None:
     for number in range(count):
         start = 10.0 * number
-        past = desk.service.past
+        past = http.service.past
         past.add(
             HeldSegment(number % 4, f"{owner}-old", start, start + 5.0, "auction"), OwnerId(owner)
         )
@@ -70,8 +70,8 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
     return Watched(monkeypatch)
 
 
-async def told(desk: Desk, who: str) -> Any:
-    answer = await desk.call(who, "GET", PATH)
+async def told(http: HttpService, who: str) -> Any:
+    answer = await http.call(who, "GET", PATH)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -81,63 +81,63 @@ def test_what_is_pieced_together_is_a_timeline(
 ) -> None:
     monkeypatch.setattr(gpu_timeline, "_SLICE", 3)
 
-    async def work(desk: Desk) -> None:
-        await desk.submit("bob", "sweep", "bob")
+    async def work(http: HttpService) -> None:
+        await http.submit("bob", "sweep", "bob")
         for count, viewer in ((0, ALL), (7, ALL), (3, Viewer(sealed=True, owner=OwnerId("bob")))):
-            fill(desk, count)
-            timeline = GpuTimeline(desk.service)
+            fill(http, count)
+            timeline = GpuTimeline(http.service)
             assert json.loads(await timeline.as_json(viewer)) == json.loads(
                 dumps(timeline.since(viewer, 0))
             )
 
-    at_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_the_past_is_written_beside_the_loop_and_once(tmp_path: Path, watched: Watched) -> None:
-    async def work(desk: Desk) -> None:
-        fill(desk, 5)
+    async def work(http: HttpService) -> None:
+        fill(http, 5)
         watched.go_on.clear()
-        asked = [asyncio.create_task(told(desk, "ann")) for _ in range(4)]
-        asked.append(asyncio.create_task(told(desk, "bob")))
+        asked = [asyncio.create_task(told(http, "ann")) for _ in range(4)]
+        asked.append(asyncio.create_task(told(http, "bob")))
         # The loop goes on meanwhile, and who goes away takes nothing from the others.
-        assert (await desk.call("root", "GET", "/v1/board")).status_code == 200
+        assert (await http.call("root", "GET", "/v1/board")).status_code == 200
         asked.pop(0).cancel()
         watched.go_on.set()
         answers = await asyncio.gather(*asked)
         assert [answer["names"] for answer in answers] == [["ann-old"]] * 3 + [[ANONYMOUS]]
         assert threading.get_ident() not in watched.threads
-        await told(desk, "ann")
+        await told(http, "ann")
         assert sorted(str(viewer.owner) for viewer in watched.viewers) == ["ann", "bob"]
-        fill(desk, 1)
-        assert (await told(desk, "ann"))["cursor"] == 6
+        fill(http, 1)
+        assert (await told(http, "ann"))["cursor"] == 6
         assert len(watched.viewers) == 3
 
-    at_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_what_was_remembered_later_is_told_too(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        fill(desk, 2)
-        before = await told(desk, "root")
-        past = desk.service.past
+    async def work(http: HttpService) -> None:
+        fill(http, 2)
+        before = await told(http, "root")
+        past = http.service.past
         past._segments.appendleft(next(past.segments()))
         past._segments[0] = OwnedSegment(past._segments[0].held, None)
-        after = await told(desk, "root")
+        after = await told(http, "root")
         assert [len(each["closed"]["gpu"]) for each in (before, after)] == [2, 3]
         assert before["cursor"] == after["cursor"]
 
-    at_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_few_written_pasts_are_kept(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        fill(desk, 1)
-        timeline = GpuTimeline(desk.service)
+    async def work(http: HttpService) -> None:
+        fill(http, 1)
+        timeline = GpuTimeline(http.service)
         for number in range(MOST_KEPT + 3):
             await timeline.as_json(Viewer(sealed=True, owner=OwnerId(f"owner-{number}")))
         assert len(timeline._kept) == MOST_KEPT
 
-    at_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_a_long_timeline_counts_as_many_calls(
@@ -145,11 +145,11 @@ def test_a_long_timeline_counts_as_many_calls(
 ) -> None:
     monkeypatch.setattr(pages, "_SEGMENTS_AS_A_REQUEST", 1.0)
 
-    async def work(desk: Desk) -> None:
-        desk.service.now = lambda: 5.0  # type: ignore[method-assign]  # no call comes back
-        fill(desk, 15)
-        codes = [(await desk.call("ann", "GET", PATH)).status_code for _ in range(2)]
+    async def work(http: HttpService) -> None:
+        http.service.now = lambda: 5.0  # type: ignore[method-assign]  # no call comes back
+        fill(http, 15)
+        codes = [(await http.call("ann", "GET", PATH)).status_code for _ in range(2)]
         assert codes == [200, 429]
-        assert (await desk.call("ann", "GET", "/v1/board")).status_code == 200
+        assert (await http.call("ann", "GET", "/v1/board")).status_code == 200
 
-    at_desk(tmp_path, work, CallerLimits(burst=20.0, requests=0.1))
+    with_service(tmp_path, work, CallerLimits(burst=20.0, requests=0.1))

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.http_service import Desk, desk_of, says_that_it_is_empty
+from tests.support.http_service import HttpService, http_service, says_that_it_is_empty
 from tests.support.scripted_world import simple_app
 from tests.support.subscribers import give, rows_in_memory
 from themis.config.keys import CallerLimits
@@ -39,31 +39,31 @@ from themis.service.retained_rows import EndedApps
 SECRET = ("ann-sweep", "ann-second")
 
 
-def at_desk(
-    path: Path, work: Callable[[Desk], Awaitable[None]], limits: CallerLimits | None = None
+def with_service(
+    path: Path, work: Callable[[HttpService], Awaitable[None]], limits: CallerLimits | None = None
 ) -> None:
     async def go() -> None:
-        async with desk_of(path, limits) as desk:
-            await work(desk)
+        async with http_service(path, limits) as http:
+            await work(http)
 
     asyncio.run(go())
 
 
-async def busy(desk: Desk) -> None:
+async def busy(http: HttpService) -> None:
     """Two apps of one tenant and one of another, with GPUs, and one that is over."""
     for who, name in (("ann", "ann-sweep"), ("bob", "bob-sweep"), ("ann", "ann-second")):
-        assert (await desk.submit(who, name, who)).status_code == 200
-    assert (await desk.call("ann", "POST", "/v1/apps/ann-second/cancel")).status_code == 200
-    ledger = desk.service.steward.arbiter.ledger
+        assert (await http.submit(who, name, who)).status_code == 200
+    assert (await http.call("ann", "POST", "/v1/apps/ann-second/cancel")).status_code == 200
+    ledger = http.service.steward.arbiter.ledger
     async with asyncio.timeout(30):
         while not (ledger.holdings(AppId("ann-sweep")) and ledger.holdings(AppId("bob-sweep"))):
             await asyncio.sleep(0.05)
-        while not desk.service.rounds.numbers():
+        while not http.service.rounds.numbers():
             await asyncio.sleep(0.05)
 
 
-async def told(desk: Desk, who: str, path: str) -> Any:
-    answer = await desk.call(who, "GET", path)
+async def told(http: HttpService, who: str, path: str) -> Any:
+    answer = await http.call(who, "GET", path)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -71,14 +71,14 @@ async def told(desk: Desk, who: str, path: str) -> Any:
 class Reader:
     """Reads a stream of the service without a socket."""
 
-    def __init__(self, desk: Desk, who: str, query: str = "") -> None:
+    def __init__(self, http: HttpService, who: str, query: str = "") -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.parts: asyncio.Queue[bytes] = asyncio.Queue()
         self._gone = asyncio.Event()
-        transport = desk.client._transport
+        transport = http.client._transport
         assert isinstance(transport, httpx.ASGITransport)
-        token = desk.tokens[who].encode()
+        token = http.tokens[who].encode()
         scope = {
             "type": "http", "method": "GET", "path": "/v1/board/stream",
             "query_string": query.encode(), "headers": [(b"authorization", b"Bearer " + token)],
@@ -116,9 +116,9 @@ class Reader:
 
 
 def test_admins_see_all_of_it_by_name(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        await busy(desk)
-        board = await told(desk, "root", "/v1/board")
+    async def work(http: HttpService) -> None:
+        await busy(http)
+        board = await told(http, "root", "/v1/board")
         rows = {row["app"]: row for row in board["apps"]}
         assert set(rows) == {"ann-sweep", "bob-sweep", "ann-second"}
         assert rows["ann-second"]["state"] == "cancelled"
@@ -126,25 +126,25 @@ def test_admins_see_all_of_it_by_name(tmp_path: Path) -> None:
         assert (board["viewer"]["sealed"], board["origin"]["kind"]) == (False, "live")
         (machine,) = board["machines"]
         assert {gpu["app"] for gpu in machine["gpus"]} <= {"ann-sweep", "bob-sweep", None}
-        line = await told(desk, "root", "/v1/board/timeline")
+        line = await told(http, "root", "/v1/board/timeline")
         assert len(line["open"]["gpu"]) == sum(board["gpus"][key] for key in ("leased", "fencing"))
         assert sum(board["gpus"].values()) == 4
-        listed = await told(desk, "root", "/v1/board/rounds")
+        listed = await told(http, "root", "/v1/board/rounds")
         assert listed["rounds"]
         assert listed["rounds"][-1]["round"] == board["last_round"]
 
-    at_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 @pytest.mark.parametrize("who", ["bob", "eve"])
 def test_others_are_nameless_everywhere(tmp_path: Path, who: str) -> None:
-    async def work(desk: Desk) -> None:
-        await busy(desk)
+    async def work(http: HttpService) -> None:
+        await busy(http)
         paths = ("/v1/board", "/v1/board/timeline", "/v1/board/rounds", "/v1/board/runs")
-        answers = [await told(desk, who, path) for path in paths]
+        answers = [await told(http, who, path) for path in paths]
         number = answers[0]["last_round"]
-        answers.append(await told(desk, who, f"/v1/rounds/{number}"))
-        reader = Reader(desk, who)
+        answers.append(await told(http, who, f"/v1/rounds/{number}"))
+        reader = Reader(http, who)
         answers.append(await reader.change())
         await reader.end()
         text = json.dumps(answers)
@@ -162,74 +162,74 @@ def test_others_are_nameless_everywhere(tmp_path: Path, who: str) -> None:
             if gpu["app"] == ANONYMOUS:
                 assert (gpu["until"], gpu["reason"]) == (None, "")
 
-    at_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_the_page_of_an_app_is_for_its_owner(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        await busy(desk)
+    async def work(http: HttpService) -> None:
+        await busy(http)
         for who in ("ann", "root"):
-            page = await told(desk, who, "/v1/board/apps/ann-sweep")
+            page = await told(http, who, "/v1/board/apps/ann-sweep")
             assert page["row"]["owner"] == "ann"
             assert [job["job"] for job in page["jobs"]]
             assert {phase["state"] for phase in page["phases"]} <= {"over", "now", "to come"}
             assert all(lease["open"] for lease in page["leases"])
-            over = await told(desk, who, "/v1/board/apps/ann-second")
+            over = await told(http, who, "/v1/board/apps/ann-second")
             assert over["outcome"] == "cancelled"
             assert over["reasons"][-1][1] == "ENDED"
             # As `themis explain` says it.
-            said = await told(desk, who, "/v1/apps/ann-sweep/explain")
+            said = await told(http, who, "/v1/apps/ann-sweep/explain")
             assert page["explanation"][0] == said["what"]
         for who in ("bob", "eve"):
-            one = await desk.call(who, "GET", "/v1/board/apps/ann-sweep")
-            two = await desk.call(who, "GET", "/v1/board/apps/nothing")
+            one = await http.call(who, "GET", "/v1/board/apps/ann-sweep")
+            two = await http.call(who, "GET", "/v1/board/apps/nothing")
             assert one.status_code == two.status_code == 403
             assert one.json()["reason"] == two.json()["reason"]
-        assert (await desk.call("root", "GET", "/v1/board/apps/nothing")).status_code == 404
+        assert (await http.call("root", "GET", "/v1/board/apps/nothing")).status_code == 404
 
-    at_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_the_page_of_an_app_is_there_before_the_list_has_it(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        await desk.submit("ann", "first", "ann")
-        await told(desk, "root", "/v1/board")
-        desk.api.board._at = desk.service.now() + 3600.0  # The list stays as it is.
-        await desk.submit("ann", "second", "ann")
-        page = await told(desk, "ann", "/v1/board/apps/second")
+    async def work(http: HttpService) -> None:
+        await http.submit("ann", "first", "ann")
+        await told(http, "root", "/v1/board")
+        http.api.board._at = http.service.now() + 3600.0  # The list stays as it is.
+        await http.submit("ann", "second", "ann")
+        page = await told(http, "ann", "/v1/board/apps/second")
         assert (page["row"]["app"], page["row"]["owner"]) == ("second", "ann")
         # The list has the name, and it is somebody else's by now.
-        await desk.call("ann", "POST", "/v1/apps/first/cancel")
-        assert (await told(desk, "ann", "/v1/board/apps/first"))["row"]["state"] == "cancelled"
+        await http.call("ann", "POST", "/v1/apps/first/cancel")
+        assert (await told(http, "ann", "/v1/board/apps/first"))["row"]["state"] == "cancelled"
         spec = json.loads(_spec("first", "bob"))
-        answer = await desk.call("bob", "POST", "/v1/apps", {"key": "again", "spec": spec})
+        answer = await http.call("bob", "POST", "/v1/apps", {"key": "again", "spec": spec})
         assert answer.status_code == 200, answer.text
-        assert (await told(desk, "bob", "/v1/board/apps/first"))["row"]["owner"] == "bob"
-        rows = (await told(desk, "root", "/v1/board"))["apps"]
+        assert (await told(http, "bob", "/v1/board/apps/first"))["row"]["owner"] == "bob"
+        rows = (await told(http, "root", "/v1/board"))["apps"]
         assert [(row["app"], row["owner"]) for row in rows] == [("first", "ann")]
 
-    at_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_pages_are_for_everybody_also_with_a_stale_cookie(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
+    async def work(http: HttpService) -> None:
         for cookie in ("", "themis=" + "0" * 12 + "-" + "1" * 64):
             for path, kind in (("/", "text/html"), ("/static/main.js", "text/javascript")):
-                answer = await desk.client.get(path, headers={"cookie": cookie})
+                answer = await http.client.get(path, headers={"cookie": cookie})
                 assert answer.status_code == 200
                 assert answer.headers["content-type"].startswith(kind)
                 assert answer.headers["content-security-policy"] == POLICY
-                again = await desk.client.get(
+                again = await http.client.get(
                     path, headers={"if-none-match": answer.headers["etag"]}
                 )
                 assert (again.status_code, again.content) == (304, b"")
         for path in ("/static/nothing.js", "/static/..%2fmodel.py", "/static/"):
-            assert (await desk.client.get(path)).status_code == 404
-        assert (await desk.client.get("/v1/board")).status_code == 401
-        link = (await desk.call("ann", "POST", "/v1/login-links")).json()["path"]
-        assert (await desk.client.get(link)).headers["location"] == "/"
+            assert (await http.client.get(path)).status_code == 404
+        assert (await http.client.get("/v1/board")).status_code == 401
+        link = (await http.call("ann", "POST", "/v1/login-links")).json()["path"]
+        assert (await http.client.get(link)).headers["location"] == "/"
 
-    at_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 @pytest.fixture
@@ -241,12 +241,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_a_stream_tells_what_is_new_and_no_more(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        reader = Reader(desk, "root")
+    async def work(http: HttpService) -> None:
+        reader = Reader(http, "root")
         first = await reader.change()
         assert reader.headers["content-type"].startswith("text/event-stream")
         assert (first["rows"], len(first["machines"])) == ([], 1)
-        await desk.submit("ann", "sweep", "ann")
+        await http.submit("ann", "sweep", "ann")
         while not (change := await reader.change())["rows"]:
             pass
         assert [row["app"] for row in change["rows"]] == ["sweep"]
@@ -254,8 +254,8 @@ def test_a_stream_tells_what_is_new_and_no_more(tmp_path: Path) -> None:
             change = await reader.change()
         assert change["timeline"]["names"] == ["sweep"]
         before = change["timeline"]["cursor"]
-        await desk.call("ann", "POST", "/v1/apps/sweep/cancel")
-        says_that_it_is_empty(desk)
+        await http.call("ann", "POST", "/v1/apps/sweep/cancel")
+        says_that_it_is_empty(http)
         # Before the lease ends, the timeline may change because another one began.
         while (change := await reader.change())["timeline"] is None or (
             change["timeline"]["cursor"] == before
@@ -266,77 +266,77 @@ def test_a_stream_tells_what_is_new_and_no_more(tmp_path: Path) -> None:
         assert change["timeline"]["open"]["gpu"] == []
         await reader.end()
 
-    at_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 @pytest.mark.usefixtures("quick")
 def test_streams_are_counted_and_end_with_their_token_and_with_the_service(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        ends = desk.tokens["ann"][len("themis_") :][:12]
-        one, two = Reader(desk, "ann"), Reader(desk, "bob")
+    async def work(http: HttpService) -> None:
+        ends = http.tokens["ann"][len("themis_") :][:12]
+        one, two = Reader(http, "ann"), Reader(http, "bob")
         await one.change()
         await two.change()
-        extra = Reader(desk, "ann")
+        extra = Reader(http, "ann")
         async with asyncio.timeout(20):
             await extra.task
         assert extra.status == 429
-        assert (await desk.call("root", "DELETE", f"/v1/tokens/{ends}")).status_code == 200
+        assert (await http.call("root", "DELETE", f"/v1/tokens/{ends}")).status_code == 200
         async with asyncio.timeout(20):
             await one.task
-        desk.service.stop()
+        http.service.stop()
         async with asyncio.timeout(20):
             await two.task
 
-    at_desk(tmp_path, work, CallerLimits(streams=1))
+    with_service(tmp_path, work, CallerLimits(streams=1))
 
 
 @pytest.mark.usefixtures("quick")
 def test_who_does_not_say_what_is_known_is_told_what_comes(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        past = desk.service.past
+    async def work(http: HttpService) -> None:
+        past = http.service.past
         for number in range(50):
             held = HeldSegment(0, "old", 10.0 * number, 10.0 * number + 5.0, "auction")
             past.add(held, None)
-        await desk.submit("ann", "sweep", "ann")
+        await http.submit("ann", "sweep", "ann")
         so_far = {}
         for query in ("", "since=48", "since=0"):
-            reader = Reader(desk, "root", query)
+            reader = Reader(http, "root", query)
             while (change := await reader.change())["timeline"] is None:
                 pass
             await reader.end()
             so_far[query] = len(change["timeline"]["closed"]["gpu"])
         assert so_far == {"": 0, "since=48": 2, "since=0": 50}
 
-    at_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 @pytest.mark.usefixtures("quick")
 def test_one_caller_has_few_streams_whatever_else_is_allowed(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        readers = [Reader(desk, "ann") for _ in range(MOST_STREAMS)]
+    async def work(http: HttpService) -> None:
+        readers = [Reader(http, "ann") for _ in range(MOST_STREAMS)]
         for reader in readers:
             await reader.change()
-        extra = Reader(desk, "ann")
+        extra = Reader(http, "ann")
         async with asyncio.timeout(20):
             await extra.task
         assert extra.status == 429
-        other = Reader(desk, "bob")
+        other = Reader(http, "bob")
         await other.change()
         for reader in (*readers, other):
             await reader.end()
 
-    at_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_what_is_seen_is_made_once_for_all_who_see_the_same(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        await busy(desk)
-        board = desk.api.board
+    async def work(http: HttpService) -> None:
+        await busy(http)
+        board = http.api.board
         one, two = (Identity(Role.TENANT, "ann", each) for each in ("token-1", "token-2"))
         seen, again, other = StreamState(0), StreamState(0), StreamState(0)
         board._at = float("-inf")
         first = board.change(one, seen)
-        board._at = desk.service.now() + 3600.0
+        board._at = http.service.now() + 3600.0
         assert [row.app for row in first.rows] == ["ann-sweep", "ann-second"]
         board.change(two, again)
         board.change(Identity(Role.TENANT, "bob", "token-3"), other)
@@ -346,7 +346,7 @@ def test_what_is_seen_is_made_once_for_all_who_see_the_same(tmp_path: Path) -> N
         quiet = board.change(one, seen)
         assert (quiet.rows, quiet.gone, quiet.others, quiet.machines) == ((), (), None, None)
 
-    at_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_rows_are_good_for_longer_when_they_take_long(
@@ -355,27 +355,27 @@ def test_rows_are_good_for_longer_when_they_take_long(
     clock = iter(range(100))
     monkeypatch.setattr(live_model, "perf_counter", lambda: 0.2 * next(clock))
 
-    async def work(desk: Desk) -> None:
-        board = desk.api.board
-        await told(desk, "root", "/v1/board")
+    async def work(http: HttpService) -> None:
+        board = http.api.board
+        await told(http, "root", "/v1/board")
         assert board._fresh == pytest.approx(4.0)
-        await desk.submit("ann", "sweep", "ann")
+        await http.submit("ann", "sweep", "ann")
         for ago, shown in ((1.9, 0), (2.1, 1)):
-            board._at = desk.service.now() - ago
-            assert len((await told(desk, "root", "/v1/board"))["apps"]) == shown
+            board._at = http.service.now() - ago
+            assert len((await told(http, "root", "/v1/board"))["apps"]) == shown
 
-    at_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_only_who_may_look_gets_a_stream(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        node = Reader(desk, "m0")
+    async def work(http: HttpService) -> None:
+        node = Reader(http, "m0")
         async with asyncio.timeout(20):
             await node.task
         assert node.status == 403
-        assert (await desk.client.get("/v1/board/stream")).status_code == 401
+        assert (await http.client.get("/v1/board/stream")).status_code == 401
 
-    at_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 # What was
@@ -443,41 +443,41 @@ def test_what_was_before_a_restart_belongs_to_who_had_the_name_then() -> None:
 
 
 def test_a_name_that_is_used_anew_begins_without_a_past(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        await desk.submit("ann", "sweep", "ann")
-        await desk.call("ann", "POST", "/v1/apps/sweep/cancel")
-        past = desk.service.past
+    async def work(http: HttpService) -> None:
+        await http.submit("ann", "sweep", "ann")
+        await http.call("ann", "POST", "/v1/apps/sweep/cancel")
+        past = http.service.past
         assert [app for app, _ in past.ended()] == ["sweep"]
-        spec = desk.service.steward.arbiter.world.apps.get(AppId("sweep"))
+        spec = http.service.steward.arbiter.world.apps.get(AppId("sweep"))
         assert spec is None
-        answer = await desk.call("bob", "POST", "/v1/apps", {
+        answer = await http.call("bob", "POST", "/v1/apps", {
             "key": "again", "spec": json.loads(_spec("sweep", "bob"))})  # fmt: skip
         assert answer.status_code == 200, answer.text
         assert list(past.ended()) == []
-        seen = json.dumps(await told(desk, "ann", "/v1/board"))
+        seen = json.dumps(await told(http, "ann", "/v1/board"))
         assert "sweep" not in seen
 
-    at_desk(tmp_path, work)
+    with_service(tmp_path, work)
 
 
 def test_who_tries_a_name_that_is_taken_does_not_touch_its_past(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        await busy(desk)
-        histories = desk.service.past.histories
+    async def work(http: HttpService) -> None:
+        await busy(http)
+        histories = http.service.past.histories
         before = histories.of("ann-sweep")
         assert before.rho
-        answer = await desk.call("bob", "POST", "/v1/apps", {
+        answer = await http.call("bob", "POST", "/v1/apps", {
             "key": "theirs", "spec": json.loads(_spec("ann-sweep", "bob"))})  # fmt: skip
         assert answer.status_code == 422, answer.text
         # A name that is free, for what never fits.
         spec = {**json.loads(_spec("ann-second", "bob"))}
         spec["jobs"] = [{**job, "max_gpus": 64, "min_gpus": 64} for job in spec["jobs"]]
-        answer = await desk.call("bob", "POST", "/v1/apps", {"key": "large", "spec": spec})
+        answer = await http.call("bob", "POST", "/v1/apps", {"key": "large", "spec": spec})
         assert answer.status_code == 422, answer.text
         assert histories.of("ann-sweep").rho[: len(before.rho)] == before.rho
-        assert [app for app, _ in desk.service.past.ended()] == ["ann-second"]
+        assert [app for app, _ in http.service.past.ended()] == ["ann-second"]
 
-    at_desk(tmp_path, work)
+    with_service(tmp_path, work)
     recording = open_stored_service(f"sqlite:///{tmp_path / 'store.sqlite'}")
     rows = {row.app: row for row in recording.board().apps}
     assert (rows["ann-sweep"].owner, rows["ann-second"].owner) == ("ann", "ann")
@@ -520,7 +520,7 @@ def test_events_of_no_interest_change_nothing_but_the_count() -> None:
 
 
 def test_a_store_tells_of_its_service_when_that_is_gone(tmp_path: Path) -> None:
-    at_desk(tmp_path, busy)
+    with_service(tmp_path, busy)
     recording = open_stored_service(f"sqlite:///{tmp_path / 'store.sqlite'}")
     rows = {row.app: row for row in recording.board().apps}
     assert {name: row.owner for name, row in rows.items()} == {
@@ -535,14 +535,14 @@ def test_a_store_tells_of_its_service_when_that_is_gone(tmp_path: Path) -> None:
 
 
 def test_machines_that_are_gone_for_good_are_not_on_the_pages(tmp_path: Path) -> None:
-    async def work(desk: Desk) -> None:
-        desk.service.steward._lifecycle.feed(ev.MachineLeft(desk.service.now(), "m0"))
-        board = await told(desk, "root", "/v1/board")
+    async def work(http: HttpService) -> None:
+        http.service.steward._lifecycle.feed(ev.MachineLeft(http.service.now(), "m0"))
+        board = await told(http, "root", "/v1/board")
         assert [machine["state"] for machine in board["machines"]] == ["present"]
         assert {gpu["state"] for gpu in board["machines"][0]["gpus"]} == {"absent"}
-        assert (await desk.call("root", "POST", "/v1/nodes/m0/remove")).status_code == 200
-        desk.api.board._at = float("-inf")  # Rows are good for a second.
-        board = await told(desk, "root", "/v1/board")
+        assert (await http.call("root", "POST", "/v1/nodes/m0/remove")).status_code == 200
+        http.api.board._at = float("-inf")  # Rows are good for a second.
+        board = await told(http, "root", "/v1/board")
         assert (board["machines"], sum(board["gpus"].values())) == ([], 0)
 
-    at_desk(tmp_path, work)
+    with_service(tmp_path, work)

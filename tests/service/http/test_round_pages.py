@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.http_service import Desk, desk_of
+from tests.support.http_service import HttpService, http_service
 from themis.config.keys import CallerLimits
 from themis.core.arbiter.records import AppInRound, RoundRecord
 from themis.core.model import AppId, Bid, Chunk, OwnerId, Row
@@ -26,18 +26,18 @@ def of_apps(number: int, count: int) -> RoundRecord:
         Bid(name, rows) for name in names)))  # fmt: skip
 
 
-def filled(desk: Desk, count: int) -> None:
+def filled(http: HttpService, count: int) -> None:
     for number in range(1, count + 1):
-        desk.service.rounds.add(replace(EMPTY, round=number), {})
+        http.service.rounds.add(replace(EMPTY, round=number), {})
 
 
 def with_rounds(path: Path, count: int, *queries: str) -> list[tuple[list[int], int | None]]:
     async def work() -> list[tuple[list[int], int | None]]:
-        async with desk_of(path) as desk:
-            filled(desk, count)
+        async with http_service(path) as http:
+            filled(http, count)
             found = []
             for query in queries:
-                answer = (await desk.call("root", "GET", f"/v1/rounds{query}")).json()
+                answer = (await http.call("root", "GET", f"/v1/rounds{query}")).json()
                 found.append(([item["round"] for item in answer["rounds"]], answer["before"]))
             return found
 
@@ -62,8 +62,8 @@ def test_a_page_holds_no_more_than_is_allowed_however_much_is_asked_for(tmp_path
 @pytest.mark.parametrize("query", ["?limit=x", "?before=-1", "?limit=1e3", "?before=" + "9" * 400])
 def test_an_odd_page_is_refused(tmp_path: Path, query: str) -> None:
     async def work() -> None:
-        async with desk_of(tmp_path) as desk:
-            assert (await desk.call("root", "GET", f"/v1/rounds{query}")).status_code == 422
+        async with http_service(tmp_path) as http:
+            assert (await http.call("root", "GET", f"/v1/rounds{query}")).status_code == 422
 
     asyncio.run(work())
 
@@ -74,10 +74,10 @@ def test_without_rounds_a_page_is_empty(tmp_path: Path) -> None:
 
 def test_a_page_of_large_rounds_ends_early_and_says_where_to_go_on(tmp_path: Path) -> None:
     async def work() -> None:
-        async with desk_of(tmp_path) as desk:
+        async with http_service(tmp_path) as http:
             for number in (1, 2, 3):
-                desk.service.rounds.add(of_apps(number, 9000), {})
-            answer = (await desk.call("root", "GET", "/v1/rounds")).json()
+                http.service.rounds.add(of_apps(number, 9000), {})
+            answer = (await http.call("root", "GET", "/v1/rounds")).json()
             shown = [item["round"] for item in answer["rounds"]]
             assert shown == [2, 3]
             assert answer["before"] == 2
@@ -87,9 +87,9 @@ def test_a_page_of_large_rounds_ends_early_and_says_where_to_go_on(tmp_path: Pat
 
 def test_others_are_answered_while_a_page_is_written(tmp_path: Path) -> None:
     async def work() -> None:
-        async with desk_of(tmp_path) as desk:
-            filled(desk, 50)
-            page = asyncio.create_task(desk.call("root", "GET", "/v1/rounds"))
+        async with http_service(tmp_path) as http:
+            filled(http, 50)
+            page = asyncio.create_task(http.call("root", "GET", "/v1/rounds"))
             turns = 0
             while not page.done():
                 turns += 1
@@ -102,8 +102,8 @@ def test_others_are_answered_while_a_page_is_written(tmp_path: Path) -> None:
 
 def test_a_page_counts_for_more_than_a_call(tmp_path: Path) -> None:
     async def work() -> None:
-        async with desk_of(tmp_path, CallerLimits(requests=0.1)) as desk:
-            pages = [await desk.call("root", "GET", "/v1/rounds") for _ in range(20)]
+        async with http_service(tmp_path, CallerLimits(requests=0.1)) as http:
+            pages = [await http.call("root", "GET", "/v1/rounds") for _ in range(20)]
             assert {page.status_code for page in pages[:18]} == {200}
             assert pages[-1].status_code == 429
 
@@ -112,8 +112,8 @@ def test_a_page_counts_for_more_than_a_call(tmp_path: Path) -> None:
 
 def test_the_api_describes_what_stands_behind_the_question_mark(tmp_path: Path) -> None:
     async def work() -> None:
-        async with desk_of(tmp_path) as desk:
-            told = (await desk.call("", "GET", "/openapi.json")).json()["paths"]
+        async with http_service(tmp_path) as http:
+            told = (await http.call("", "GET", "/openapi.json")).json()["paths"]
             query = told["/v1/rounds"]["get"]["parameters"]
             assert [(item["name"], item["in"]) for item in query] == [
                 ("before", "query"), ("limit", "query")
