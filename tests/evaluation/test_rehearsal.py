@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.log_contradictions import contradiction
 from tests.support.small_sims import sim_app, workload_of
 from themis.core.agent import events as agent_ev
 from themis.core.arbiter import Arbiter
@@ -15,7 +16,7 @@ from themis.core.arbiter import events as ev
 from themis.core.model import Phase, Slowdown, Topology
 from themis.core.policies import policy
 from themis.evaluation.rehearsal.rehearsal import Rehearsed, rehearse
-from themis.recording.agent_log import AgentEntry, AgentLog, contradiction, replay_agents
+from themis.recording.agent_log import AgentEntry, AgentLog, replay_agents
 from themis.recording.codec import loads
 from themis.recording.replay import Difference, Stepper
 from themis.service.persistence.log_entries import commands_in, events_in

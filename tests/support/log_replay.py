@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.log_contradictions import contradiction
 from tests.support.service_processes import Stage
 from themis.agent_host.host import AgentRunner
 from themis.client import Client
@@ -27,7 +28,7 @@ from themis.core.agent import events as agent_ev
 from themis.core.arbiter import events as ev
 from themis.core.arbiter.commands import Assign, Command
 from themis.core.model import AppId
-from themis.recording.agent_log import AgentEntry, AgentLog, contradiction, replay_agents
+from themis.recording.agent_log import AgentEntry, AgentLog, replay_agents
 from themis.recording.codec import loads
 from themis.rpc.client import Connection, Credentials, HostClient
 from themis.service.persistence.log_entries import commands_in, events_in
