@@ -103,9 +103,9 @@ def test_a_job_finds_its_parameters_and_the_period_of_its_checkpoints() -> None:
 
 
 def test_what_nobody_knows_is_said_to_be_estimated() -> None:
-    assert planned(app(search=SEARCH, stop={"max_iterations": 5})).estimated
+    assert planned(app(search=SEARCH, stop={"max_iterations": 5})).spec.estimated
     known = app(search=SEARCH, stop={"max_iterations": 5}, iteration_seconds=0.5)
-    assert not planned(known).estimated
+    assert not planned(known).spec.estimated
     assert planned(known).gpu_seconds == pytest.approx(16 * 5 * 0.5)
 
 

@@ -171,7 +171,7 @@ def test_the_three_sweeps_are_apps_that_can_be_planned(quick: bool) -> None:
     for each in cast:
         plan = plan_app(parse_app(dict(each.app)), AppId(each.name), OwnerId(each.owner), each.seed)
         assert len(plan.trials) >= 4
-        assert not plan.estimated
+        assert not plan.spec.estimated
     # Together they want more than there is, or nobody would ever wait.
     assert sum(each.app["search"]["n"] * each.app["gpus"]["per_job_max"] for each in cast) > 16
 

@@ -22,7 +22,6 @@ from themis.agent_host.session.outcomes import RESUMABLE
 from themis.agent_host.session.session import AgentSession
 from themis.agent_host.session_client import SessionClient
 from themis.apps import AppFile, SweepPlan, parse_app, plan_app
-from themis.apps.app_file import SearchMethod
 from themis.core.agent import Agent, MakeAgent
 from themis.core.model import AppId, JobId
 from themis.core.tuners import Stepwise
@@ -227,7 +226,7 @@ class AgentRunner:
 
 def _optuna_search(app_file: AppFile, plan: SweepPlan, seed: int) -> "OptunaSearch | None":
     search = app_file.search
-    if search is None or search.method is not SearchMethod.OPTUNA:
+    if search is None or not app_file.uses_optuna:
         return None
     from themis.integrations.optuna_search import OptunaSearch  # noqa: PLC0415 - in an extra
 

@@ -1,12 +1,13 @@
-"""Apps as people write them: the app file, the trials it stands for, and what they will cost.
+"""Apps as people write them: the app file, its search space, and the plan of its trials.
 
-    written = read_app(Path("app.yaml"))
-    plan = plan_app(written, AppId("resnet-lr"), OwnerId("ann"), seed=7)
-    plan.spec                 # what the arbiter schedules
-    plan.trials[0].argv       # what a node runs
+    app = read_app(Path("app.yaml"))
+    plan = plan_app(app, AppId("resnet-lr"), OwnerId("ann"), seed=7)
+    plan.spec                                   # for the arbiter
+    program_of(app, plan.trials[0].params)      # for a node
 
-Nothing here does more than read the file that was named: the service makes the same plan of the
-same file.
+The command line and the service make the same plan of the same file. `app_file` has the keys,
+`search_space` draws trials, `plan` lays them out, `program` fills commands, and `whatif_cases`
+changes an app for a forecast.
 """
 
 from themis.apps.app_file import (

@@ -41,9 +41,9 @@ MOST_TEXT = 4096
 MOST_VARIABLES = 200
 MOST_VALUE = 32768
 LONGEST_GRACE = 3600.0
-"""Seconds that nodes give a job to save."""
+"""The longest time that a node gives a job to save, in seconds."""
 TUNE_SEAT = "themis.integrations.ray_tune.seat"
-"""What the jobs of Ray Tune run. Its trials save where Ray is told to, which we do not see."""
+"""The program of Ray Tune's jobs. Its trials save where Ray saves, which Themis does not see."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 _MEMORY = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) ?(|M|G|T)(?:i?B)?\Z")
 _GIGABYTES = {"": 1.0, "M": 1e-3, "G": 1.0, "T": 1e3}
@@ -67,7 +67,7 @@ class StopRule(StrEnum):
 
 
 class TunedBy(StrEnum):
-    """Whose process decides which trials go on."""
+    """The process that decides which trials go on."""
 
     SERVICE = "service"
     OWN = "own"
@@ -185,7 +185,7 @@ class Search:
 
     method: Annotated[SearchMethod, Help("How trials are chosen.")] = SearchMethod.RANDOM
     n: Annotated[int, count(1, 10_000), Help("How many trials.")] = 0
-    """Zero where the rest says how many."""
+    """Zero where the other keys determine the number."""
     params: Annotated[
         Mapping[Annotated[str, PARAMETER_NAME], Annotated[Parameter, PARAMETER]],
         Field(min_length=1, max_length=MOST_PARAMETERS),
@@ -338,7 +338,7 @@ class AppFile:
 
     @property
     def saves_elsewhere(self) -> bool:
-        """Whether its jobs leave nothing in the folder that they are told to save in."""
+        """Whether its jobs save elsewhere than in the checkpoint folder of Themis."""
         return TUNE_SEAT in self.command
 
     @property
@@ -347,12 +347,17 @@ class AppFile:
         return self.stop.max_iterations > 0
 
     @property
+    def uses_optuna(self) -> bool:
+        """Whether Optuna chooses one trial after the other."""
+        return self.search is not None and self.search.method is SearchMethod.OPTUNA
+
+    @property
     def needs_metrics(self) -> bool:
         """Whether the service compares trials by their metric, so that each must report it."""
         if self.search is None or self.tuner is TunedBy.OWN:
             return False
         stops = self.stop.method is not StopRule.NONE
-        return stops or self.search.method is SearchMethod.OPTUNA or self.metric != MetricSpec()
+        return stops or self.uses_optuna or self.metric != MetricSpec()
 
 
 _VALIDATOR = Validator(AppFile)
@@ -362,7 +367,7 @@ def read_app(path: Path) -> AppFile:
     """The app in a YAML file; a relative `workdir` is below the file's folder.
 
     Raises:
-        ConfigError: The file, or something in it, cannot be.
+        ConfigError: The file cannot be read, or something in it is wrong.
     """
     return parse_app(*read_document(path))
 
@@ -371,7 +376,7 @@ def parse_app(data: Any, place: FilePosition | None = None) -> AppFile:
     """An app from plain data.
 
     Raises:
-        ConfigError: Something in it cannot be.
+        ConfigError: Something in it is wrong.
     """
     place = place or FilePosition()
     app = _VALIDATOR.read(data, place)

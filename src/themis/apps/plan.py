@@ -1,6 +1,6 @@
-"""What an app file comes to: the spec that is scheduled, and what each trial runs.
+"""The plan of an app file: the spec that the arbiter schedules, and the trials of the sweep.
 
-plan = plan_app(written, AppId("resnet-lr"), OwnerId("ann"), seed=7)
+plan = plan_app(app, AppId("resnet-lr"), OwnerId("ann"), seed=7)
 plan.spec.phases          # 16 jobs x 12 iterations, 8 x 25, ...
 plan.trials[3].params     # {"lr": 0.00213, "batch": 64}
 """
@@ -8,7 +8,7 @@ plan.trials[3].params     # {"lr": 0.00213, "batch": 64}
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from themis.apps.app_file import AppFile, Search, SearchMethod, StopRule
+from themis.apps.app_file import AppFile, SearchMethod, StopRule
 from themis.apps.program import check_holes
 from themis.apps.search_space import Value, grid_trials, random_trials
 from themis.core.fairness.schedules import halving_from_max
@@ -21,9 +21,9 @@ from themis.errors import ConfigError
 
 MOST_JOBS = 1000
 UNKNOWN_ITERATION = 1.0
-"""Seconds that an iteration counts as until some were measured."""
+"""The assumed time of an iteration, in seconds, until some are measured."""
 UNKNOWN_DURATION = 3600.0
-"""Seconds that a job counts as if nobody says how long it takes."""
+"""The assumed time of a job whose file gives none, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,12 @@ class PlannedTrial:
 
     job: JobId
     params: Mapping[str, Value] | None
-    """None until it begins, where a search chooses one trial after the other."""
+    """None until it starts, where Optuna chooses one trial after the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
-    """A sweep, laid out."""
+    """A sweep with all its trials."""
 
     app: AppFile
     seed: int
@@ -46,27 +46,22 @@ class SweepPlan:
     tuner: str
     """A name of `themis.core.tuners.TUNERS`."""
 
-    @property
-    def estimated(self) -> bool:
-        """Whether nobody said how long an iteration takes."""
-        return self.spec.estimated
-
     def named(self, name: AppId) -> "SweepPlan":
         """The same sweep under another name."""
         return replace(self, spec=replace(self.spec, id=name))
 
     @property
     def gpu_seconds(self) -> float:
-        """Work in all, as declared."""
+        """All work of the sweep, as the file declares it."""
         first = self.spec.jobs[0].serial_iteration_time
         return sum(phase.jobs * phase.iterations * first for phase in self.spec.phases)
 
 
 def plan_app(app: AppFile, name: AppId, owner: OwnerId, seed: int) -> SweepPlan:
-    """Lay out a sweep; the same for the same seed.
+    """The plan of a sweep; the same seed draws the same trials.
 
     Raises:
-        ConfigError: It comes to something that cannot be, such as more jobs than an app may have.
+        ConfigError: The plan is impossible, for example it has more jobs than an app may have.
     """
     trials = _trials(app, seed)
     check_holes(app.command, {} if app.search is None else app.search.params)
@@ -150,8 +145,3 @@ def _phases(app: AppFile, count: int) -> tuple[Phase, ...]:
             return _brackets(app)
         case StopRule.CURVE | StopRule.NONE:
             return (Phase(count, stop.max_iterations or 1),)
-
-
-def optuna_wanted(search: Search | None) -> bool:
-    """Whether trials are chosen one after the other."""
-    return search is not None and search.method is SearchMethod.OPTUNA

@@ -1,4 +1,4 @@
-"""Search spaces: what values parameters may take, and how trials are drawn from them.
+"""Search spaces: the values that parameters may take, and how trials are drawn from them.
 
     params: {lr: {log: [1e-5, 1e-1]}, batch: [32, 64], layers: {int: [2, 8]}}
 
@@ -34,7 +34,7 @@ class Choice:
     values: tuple[Value, ...]
 
     def draw(self, rng: random.Random) -> Value:
-        """One of them."""
+        """A value."""
         return self.values[rng.randrange(len(self.values))]
 
 
@@ -48,7 +48,7 @@ class Range:
     high: float
 
     def draw(self, rng: random.Random) -> Value:
-        """A number of it."""
+        """A number of the range."""
         if self.kind == "int":
             return rng.randint(int(self.low), int(self.high))
         if self.kind == "uniform":
@@ -118,7 +118,7 @@ def finite(given: object, *steps: str | int) -> float:
 
 def _value(given: object, index: int) -> Value:
     if isinstance(given, str):
-        # 1e-5 is a number to everybody but YAML.
+        # YAML reads 1e-5 as a text; people mean a number.
         if re.fullmatch(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+", given):
             return finite(given, index)
         if len(given) > 1000 or not given.isprintable():
@@ -148,7 +148,7 @@ PARAMETER_NAME = Checked(_parameter_name)
 
 
 def random_trials(space: Space, count: int, seed: int) -> list[dict[str, Value]]:
-    """So many trials, drawn independently."""
+    """Trials drawn independently."""
     rng = random.Random(seed)
     return [{name: each.draw(rng) for name, each in space.items()} for _ in range(count)]
 
@@ -193,7 +193,7 @@ def grid_trials(space: Space) -> list[dict[str, Value]]:
 
 
 def written_value(value: Value) -> str:
-    """A value as it stands in a command line."""
+    """A value as a command line has it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return repr(value) if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""The cases of a what-if: an app as it is written, and with one thing changed at a time.
+"""The cases of a what-if: an app as it is written, and with one change each.
 
     cases_of(written, Wishes(gpus=(8,), at=("+8h",)), name=..., owner=..., seed=7, topology=...)
     # as written; gpus 8; at +8h
@@ -86,7 +86,7 @@ def cases_of(
     Raises:
         ConfigError: A change that cannot be, or comes to something that cannot be.
     """
-    # First of all: what comes of a change may take a while to plan.
+    # Before any plan: each takes a while.
     if changes.count >= MOST_CASES:
         raise ConfigError("what is changed", changes.count, f"at most {MOST_CASES - 1} things")
 
@@ -98,7 +98,7 @@ def cases_of(
     cases = [written]
     cases += [case(f"gpus {gpus}", _wider(app, gpus)) for gpus in changes.gpus]
     cases += [case(f"stop {rule}", _stopped(app, rule)) for rule in changes.stop]
-    # The app is the same in these, and planned once.
+    # These change nothing about the app, so its plan serves all of them.
     cases += [replace(written, label=f"at {_when(at)}", delay=delay_of(at)) for at in changes.at]
     cases += [
         replace(written, label=f"policy {rule}", policy=_policy(rule)) for rule in changes.policy
@@ -134,7 +134,7 @@ def _stopped(app: AppFile, text: str) -> AppFile:
 
 
 def delay_of(at: str | float) -> float:
-    """Seconds from now to a time that is given so, or as +8h.
+    """Seconds from now to a time that is given in seconds, or as +8h.
 
     Raises:
         ConfigError: It is neither, or too far off.
@@ -151,7 +151,7 @@ def _when(at: str | float) -> str:
 
 
 def _policy(name: str) -> str:
-    # By name only: a question imports no code.
+    # By name only: a forecast imports no code of its caller.
     if name not in POLICIES:
         raise unknown_name("policy", name, POLICIES)
     return name

@@ -99,7 +99,7 @@ def examine(
     config, mistakes = sources.config()
     wrong = {mistake.key.partition(".")[0] for mistake in mistakes}
     for needs, check in _CHECKS:
-        # What depends on a value that is wrong itself can only be misleading.
+        # A check of a value that is wrong itself would mislead.
         if not needs & wrong:
             mistakes += [sources.blamed(error) for error in check(config, sources.given)]
     if mistakes:
@@ -222,7 +222,7 @@ class _Sources:
         *above, last = given.steps
         inner = self.data.setdefault(above[0], {}) if above else self.data
         if not isinstance(inner, dict):
-            return  # The file has no mapping here, which is the mistake to tell.
+            return  # The file has no mapping here, which pydantic reports.
         path = given.steps in _PATHS and isinstance(given.value, str) and given.value
         # Whole: nodes and jobs work in other folders, and outlive the service.
         inner[last] = str(folder.absolute() / str(given.value)) if path else given.value
@@ -287,7 +287,7 @@ def _drop(data: dict[Any, Any], steps: Steps) -> None:
         del mapping[key]
 
 
-# Checks of values that have to fit each other. Each yields all that is wrong.
+# Checks of values that have to fit each other. Each yields all mistakes.
 
 
 def _check_solver(config: ServiceConfig, _: Mapping[Steps, _Given]) -> Iterator[ConfigError]:
@@ -307,8 +307,8 @@ def _check_set(config: ServiceConfig, _: Mapping[Steps, _Given]) -> Iterator[Con
     for key in config.set:
         if key not in known:
             yield unknown_name(f"key for policy {config.policy}", key, known)
-    # Some values are right only beside others: each one that is wrong is left out, and what is
-    # wrong without it is told too.
+    # Some values are right only together with others: leave out each wrong one, and report what is
+    # wrong without it too.
     while True:
         try:
             _decided(replace(config, set=left))
@@ -336,7 +336,7 @@ def _check_ttl(config: ServiceConfig, _: Mapping[Steps, _Given]) -> Iterator[Con
     try:
         settings = _decided(config)[1]
     except ConfigError:
-        return  # It is told by the check of `set`.
+        return  # The check of `set` reports it.
     least = HEARTBEATS * settings.heartbeat
     if config.node_ttl < least:
         allowed = f"at least {HEARTBEATS} heartbeats ({least:g} s)"
@@ -353,7 +353,7 @@ def _check_accounts(config: ServiceConfig, given: Mapping[Steps, _Given]) -> Ite
 
 
 def _decided(config: ServiceConfig) -> tuple[dict[str, Any], Settings]:
-    """Options of the policy, and the arbiter's settings."""
+    """The policy's options and the arbiter's settings, from `set`."""
     kind = policy_class(config.policy)
     known = policy_options(kind)
     options = {key: value for key, value in config.set.items() if key in known}
@@ -391,7 +391,7 @@ _CHECKS: tuple[tuple[frozenset[str], _Check], ...] = (
 
 
 def _slips(environ: Mapping[str, str]) -> Iterator[str]:
-    """Variables that look like a key's, misspelt."""
+    """Variables that look like misspelt keys."""
     known = [key.variable for key in KEYS.values()]
     for variable in sorted(environ.keys() - _CALLER_VARIABLES):
         ours = variable.startswith("THEMIS_") and not variable.startswith("THEMIS_SET_")

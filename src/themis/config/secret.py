@@ -1,4 +1,4 @@
-"""What a secret is, and where this machine's are: little, because every command reads its token."""
+"""Secrets, and the default folder of state. Small, because every command reads its token."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 TOKEN = re.compile(r"themis_([0-9a-f]{12})_([A-Za-z0-9]{43})")
 STATE = Path("/var/lib/themis")
-"""Of a service that runs as root; `themis.config.loader` finds another for others."""
+"""The state folder of a service that runs as root; `themis.config.loader` finds that of others."""
 
 
 class Secret:
@@ -30,5 +30,5 @@ class Secret:
         return repr(self)
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        # Pickles and copies end up in files that nobody guards.
+        # Pickles and copies end up in files without protection.
         raise TypeError("a secret is not copied or pickled")

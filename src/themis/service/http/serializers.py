@@ -206,7 +206,7 @@ def plan(plan: SweepPlan, gpus: int, owners: int) -> dict[str, Any]:
         "phases": [{"jobs": phase.jobs, "iterations": phase.iterations} for phase in spec.phases],
         "jobs": len(spec.jobs),
         "gpu_seconds": plan.gpu_seconds,
-        "estimated": plan.estimated,
+        "estimated": plan.spec.estimated,
         "ideal_seconds": ideal if math.isfinite(ideal) else None,
         "cluster_gpus": gpus,
         "share_gpus": share,

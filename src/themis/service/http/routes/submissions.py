@@ -6,7 +6,7 @@ import zlib
 
 from themis.apps import TunedBy, parse_app, plan_app
 from themis.apps.app_file import AppFile
-from themis.apps.plan import SweepPlan, optuna_wanted
+from themis.apps.plan import SweepPlan
 from themis.apps.program import program_of
 from themis.core.arbiter.cluster_state import World
 from themis.core.model import AppId, AppSpec, OwnerId
@@ -106,7 +106,7 @@ def _check_runnable(app: AppFile, plan: SweepPlan) -> None:
     Raises:
         RefusedError: No node could run a job, or the service cannot choose its trials.
     """
-    if app.tuner is TunedBy.SERVICE and optuna_wanted(app.search) and not is_able():
+    if app.tuner is TunedBy.SERVICE and app.uses_optuna and not is_able():
         raise RefusedError(app.name, MISSING)
     blank = dict.fromkeys(app.search.params, "") if app.search is not None else {}
     for trial in plan.trials:
