@@ -5,21 +5,17 @@ settings_for(Themis, {"lease": "10m"})
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, get_type_hints
 
-from themis.core.arbiter import AddedWork, BidderKind, ContentionOf, Inputs, Settings
-from themis.core.fairness.ideal_time import Convention
+from themis.core.arbiter import Settings
 from themis.core.policies import Policy
 from themis.errors import unknown_name
 from themis.recording.written_values import seconds
 
-_ENUMS: dict[str, type[StrEnum]] = {
-    "bidder": BidderKind,
-    "convention": Convention,
-    "contention_of": ContentionOf,
-    "inputs": Inputs,
-    "added_work": AddedWork,
+_ENUMS: Mapping[str, type[StrEnum]] = {
+    key: kind for key, kind in get_type_hints(Settings).items() if issubclass(kind, StrEnum)
 }
+_NOT_TIMES = {"starvation", "solve_work", "audit_tolerance"}
 
 
 def settings_for(kind: type[Policy], options: Mapping[str, Any]) -> Settings:
@@ -32,7 +28,7 @@ def settings_for(kind: type[Policy], options: Mapping[str, Any]) -> Settings:
     for key, value in (*kind.settings.items(), *options.items()):
         if key in _ENUMS:
             values[key] = _member(key, value)
-        elif key in {"starvation", "solve_work", "audit_tolerance"}:
+        elif key in _NOT_TIMES:
             values[key] = value
         else:
             values[key] = duration(value, key)
