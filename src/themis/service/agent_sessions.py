@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from themis.core.arbiter import commands as cmd
 from themis.core.arbiter import events as ev
+from themis.core.arbiter.agent_port import AgentPort
 from themis.core.model import AppId
 from themis.core.model.reasons import Reason
 from themis.core.steward.commands import (
@@ -62,7 +63,7 @@ AGENT_POLL = 10.0
 """Seconds after which an agent without news is answered: well within its time to live."""
 
 
-class AgentSessions:
+class AgentSessions(AgentPort):
     """The outboxes of all agents, and their calls that wait for news."""
 
     def __init__(self, loop: StewardLoop, absent: Iterable[AppId], ended: EndedApps) -> None:
@@ -138,17 +139,20 @@ class AgentSessions:
             for app in list(self.outboxes):
                 self._put(app, TopologyNews(topology))
 
+    def send(self, command: cmd.Ask | cmd.Assign) -> None:
+        """Put an offer, or a change of leases, into the outbox of its app."""
+        outbox = self.outboxes.get(command.app)
+        if isinstance(command, cmd.Assign):
+            news = LeaseNews(command.granted, command.renewed, command.revoked, command.reason)
+            self._put(command.app, news)
+        elif outbox is not None:
+            outbox.offer = OfferNews(command.offer, command.deadline)
+            self._put(command.app, outbox.offer)
+
     def _tell_of(self, command: StewardCommand) -> None:
         match command:
-            case cmd.Ask():
-                offer = OfferNews(command.offer, command.deadline)
-                outbox = self.outboxes.get(command.app)
-                if outbox is not None:
-                    outbox.offer = offer
-                self._put(command.app, offer)
-            case cmd.Assign():
-                news = LeaseNews(command.granted, command.renewed, command.revoked, command.reason)
-                self._put(command.app, news)
+            case cmd.Ask() | cmd.Assign():
+                self.send(command)
             case cmd.End():
                 self._put(command.app, LeaseNews(revoked=command.leases, reason="over"))
             case AcceptRun():

@@ -7,13 +7,11 @@ outcome.apps["w2-0001"].end
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from contextlib import nullcontext
 from functools import partial
 from typing import Protocol, assert_never
 
 from themis.core.agent import Agent, MakeAgent
-from themis.core.agent import commands as agent_cmd
 from themis.core.agent import events as agent_ev
 from themis.core.arbiter import AppRecord, Arbiter, RoundRecord, Settings
 from themis.core.arbiter import commands as cmd
@@ -22,7 +20,7 @@ from themis.core.auction.solvers.registry import Solver, solver
 from themis.core.model import AppId, AppSpec, GpuId, JobId, Lease, Topology
 from themis.core.policies import Policy
 from themis.errors import InvariantError, ThemisError
-from themis.sim.app_runtime import AppRuntime, samples, seat_for, timings
+from themis.sim.direct_agents import DirectAgents, Watch
 from themis.sim.event_heap import Agenda
 from themis.sim.faults import NO_FAULTS, Faults
 from themis.sim.iteration_measuring import NO_LEARNING, Learning, Meter
@@ -34,9 +32,6 @@ from themis.sim.workloads import SimApp, Workload
 
 STUCK_BEATS = 1000
 """Beats without a process, though apps wait, after which a run is given up."""
-
-Watch = Callable[[str], AbstractContextManager[None]]
-"""Times what happens within it: a "bid" or an "auction"."""
 
 
 class StuckError(InvariantError):
@@ -91,7 +86,6 @@ class Simulation:
         self._agenda = Agenda()
         self._last_sign_of_life = 0.0
         self._inbox: deque[ev.Event] = deque()
-        self._seats: dict[AppId, AppRuntime] = {}
         self._outcome = SimulationOutcome()
         self._nodes = Nodes(
             topology=lambda: self._arbiter.world.topology,
@@ -110,10 +104,18 @@ class Simulation:
             contended=self._outcome.contended,
             on_segment=on_segment,
         )
+        self._agents = DirectAgents(
+            self._nodes,
+            self._handover,
+            topology=lambda: self._arbiter.world.topology,
+            post=self._post,
+            now=lambda: self._agenda.now,
+            watch=self._watch,
+        )
         self._outages = Outages(
             self._agenda,
             self._nodes,
-            self._seats,
+            self._agents.apps,
             topology=lambda: self._arbiter.world.topology,
             post=self._post,
         )
@@ -136,11 +138,12 @@ class Simulation:
                 nothing to anybody.
         """
         self.advance()
-        if self._seats:
+        if self._agents.apps:
             raise StuckError(
                 f"the simulation stopped at {self._now:g} s with "
                 f"{len(self._outcome.apps)} of {len(self._workload.apps)} apps finished"
             )
+        self._outcome.events += self._agents.events
         self._outcome.rounds = self._arbiter.rounds
         self._outcome.moves = self._nodes.moves
         self._outcome.spent = self._nodes.spent
@@ -190,9 +193,7 @@ class Simulation:
         self._last_sign_of_life = now
         self._measure(now)
         learns = self._meter is not None
-        self._seats[app.spec.id] = seat_for(
-            app, self._policy, learns=learns, make_agent=self._make_agent
-        )
+        self._agents.add(app, self._policy, learns=learns, make_agent=self._make_agent)
         self._nodes.add(
             app.spec.id,
             app.spec.jobs,
@@ -204,11 +205,11 @@ class Simulation:
         self._post(ev.AppArrived(now, app.submitted))
 
     def _wake(self, now: float) -> None:
-        if not self._nodes.running and not self._waited_for.isdisjoint(self._seats):
+        if not self._nodes.running and not self._waited_for.isdisjoint(self._agents.apps):
             patience = STUCK_BEATS * self._arbiter.settings.lease
             if now - self._last_sign_of_life > patience:
                 raise StuckError(
-                    f"{len(self._seats)} apps wait and nothing has run since "
+                    f"{len(self._agents.apps)} apps wait and nothing has run since "
                     f"{self._last_sign_of_life:g} s, for {STUCK_BEATS} beats"
                     f"{self._outcome.failed_of(self._arbiter.rounds)}"
                 )
@@ -219,14 +220,13 @@ class Simulation:
     def _measure(self, now: float) -> None:
         """Nodes report how far their jobs are, in time for a round."""
         if self._meter is not None:
-            for seat, timed in timings(self._meter, self._nodes, self._seats, now):
-                self._tell(seat, timed)
+            self._agents.tell_timings(self._meter, now)
         if self._policy.looks_at_progress:
             self._sample(now)
 
     def _sample(self, now: float) -> None:
         at = self._arbiter.before_alarm(now)
-        self._inbox.extend(samples(self._nodes, self._seats, now, at))
+        self._inbox.extend(self._agents.samples(now, at))
 
     # The arbiter's commands
 
@@ -239,10 +239,8 @@ class Simulation:
                     self._handover.end_segment(lease, at)
             case cmd.WakeMe(at=at):
                 self._agenda.at(at, self._wake)
-            case cmd.Ask(app=app, offer=offer):
-                topology = self._arbiter.world.topology
-                with self._watch("bid"):
-                    self._tell(self._seats[app], agent_ev.Asked(self._now, offer, topology))
+            case cmd.Ask():
+                self._agents.send(command)
             case cmd.Solve(round=number, problem=problem, work=work):
                 self._solve(number, problem, work)
             case cmd.Refuse(who=who, reason=reason):
@@ -268,26 +266,15 @@ class Simulation:
         for lease in command.revoked:
             if self._arbiter.ledger.lease(lease.gpu) != lease:
                 self._handover.never_began(lease)
-        seat = self._seats.get(command.app)
-        # Renewals alone change nothing for an agent: the nodes know the new end.
-        if seat is not None and (command.granted or command.revoked):
-            change = agent_ev.LeasesChanged(
-                self._now,
-                self._arbiter.world.topology,
-                command.granted,
-                command.renewed,
-                command.revoked,
-            )
-            self._tell(seat, change)
+        self._agents.send(command)
         for lease in command.revoked:
             if self._nodes.occupant(lease.gpu) != command.app:
                 self._handover.report_empty(self._now, lease.gpu, lease.token)
 
     def _refused(self, who: str, reason: str) -> None:
         self._outcome.refused.append(reason)
-        seat = self._seats.get(AppId(who))
-        if seat is not None and who not in self._arbiter.world.apps:
-            del self._seats[AppId(who)]
+        if who in self._agents.apps and who not in self._arbiter.world.apps:
+            del self._agents.apps[AppId(who)]
             self._waited_for.discard(AppId(who))
 
     def _report(self, record: RoundRecord) -> None:
@@ -308,39 +295,11 @@ class Simulation:
         self._outcome.apps[record.app] = record
         self._outcome.end = max(self._outcome.end, record.end)
         self._waited_for.discard(record.app)
-        seat = self._seats.pop(record.app, None)
-        if seat is not None:  # One that had ended before a run which began in the middle has none.
-            self._nodes.remove(record.app, seat.truth.spec.jobs)
+        app = self._agents.apps.pop(record.app, None)
+        if app is not None:  # None if it had ended before a run that began in the middle.
+            self._nodes.remove(record.app, app.truth.spec.jobs)
         if self._on_progress is not None:
             self._on_progress(self._now, len(self._outcome.apps))
-
-    # The agents' commands
-
-    def _tell(self, seat: AppRuntime, event: agent_ev.AgentEvent) -> None:
-        app = seat.truth.spec.id
-        if not isinstance(event, agent_ev.JobReached) or seat.agent.reads_progress:
-            self._outcome.events += seat.read_metrics(self._nodes, self._now)
-        self._outcome.events += 1
-        for command in seat.agent.handle(event):
-            match command:
-                case agent_cmd.SendBid(round=number, bid=bid):
-                    if seat.truth.claim is not None:
-                        bid = replace(bid, claim=seat.truth.claim)
-                    self._post(ev.BidReceived(self._now, app, number, bid))
-                case agent_cmd.StartJob(job=job, gpus=gpus, until=until):
-                    self._nodes.start(app, job, gpus, until, self._now)
-                case agent_cmd.StopJob(job=job):
-                    self._nodes.stop(app, job, self._now)
-                case agent_cmd.ReleaseGpus(gpus=gpus):
-                    self._handover.release(self._now, app, gpus)
-                case agent_cmd.AnnouncePhase(phase=phase, targets=targets):
-                    self._post(ev.PhaseStarted(self._now, app, phase, targets))
-                case agent_cmd.ReviseTargets(targets=targets):
-                    self._post(ev.TargetsRevised(self._now, app, targets))
-                case agent_cmd.FinishApp():
-                    self._post(ev.AppEnded(self._now, app))
-                case _:
-                    assert_never(command)
 
     # The nodes' reports
 
@@ -354,29 +313,29 @@ class Simulation:
         self._handover.left(now, app, gpus)
 
     def _job_reached(self, now: float, app: AppId, job: JobId) -> None:
-        seat = self._seats.get(app)
-        if seat is None:
+        known = self._agents.apps.get(app)
+        if known is None:
             return  # It ended while this process wrote its last checkpoint.
         done, seconds = self._nodes.last_sample(app, job)
         self._post(ev.ProgressMeasured(now, app, (ev.ProgressSample(job, done, seconds),)))
-        target = seat.agent.target(job)
-        if seat.truth.adds_work and done < target:
+        target = known.agent.target(job)
+        if known.truth.adds_work and done < target:
             # The node has stopped it at its limit: it declares the rest, and starts again.
             self._nodes.raise_limit(app, job, target)
             self._post(ev.WorkAdded(now, app, ((job, target),)))
-            self._tell(seat, agent_ev.JobLost(now, job, done))
+            self._agents.tell(known, agent_ev.JobLost(now, job, done))
             return
-        if seat.truth.declared is not None:
+        if known.truth.declared is not None:
             # It may have declared more: that it has ended is for all to see.
             self._post(ev.TargetsRevised(now, app, ((job, done),)))
-        index = next(i for i, spec in enumerate(seat.truth.spec.jobs) if spec.id == job)
-        self._tell(seat, agent_ev.JobReached(now, job, seat.truth.qualities[index]))
+        index = next(i for i, spec in enumerate(known.truth.spec.jobs) if spec.id == job)
+        self._agents.tell(known, agent_ev.JobReached(now, job, known.truth.qualities[index]))
 
     # What goes wrong
 
     def _job_failed(self, now: float, app: AppId, job: JobId) -> None:
         done, seconds = self._nodes.last_sample(app, job)
         self._post(ev.ProgressMeasured(now, app, (ev.ProgressSample(job, done, seconds),)))
-        seat = self._seats.get(app)
-        if seat is not None:
-            self._tell(seat, agent_ev.JobLost(now, job, done))
+        known = self._agents.apps.get(app)
+        if known is not None:
+            self._agents.tell(known, agent_ev.JobLost(now, job, done))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from themis.core.agent import events as agent_ev
 from themis.core.arbiter import events as ev
 from themis.core.model import AppId, GpuId, Machine, Topology
-from themis.sim.app_runtime import AppRuntime
+from themis.sim.direct_agents import SimulatedApp
 from themis.sim.event_heap import Agenda
 from themis.sim.faults import Faults
 from themis.sim.modelled_jobs import Nodes
@@ -21,7 +21,7 @@ class Outages:
         self,
         agenda: Agenda,
         nodes: Nodes,
-        seats: Mapping[AppId, AppRuntime],
+        apps: Mapping[AppId, SimulatedApp],
         *,
         topology: Callable[[], Topology],
         post: Callable[[ev.Event], None],
@@ -29,7 +29,7 @@ class Outages:
         self.count = 0
         self._agenda = agenda
         self._nodes = nodes
-        self._seats = seats
+        self._apps = apps
         self._topology = topology
         self._post = post
 
@@ -56,9 +56,9 @@ class Outages:
                 self._post(ev.ProgressMeasured(now, app, (sample,)))
             # That its GPUs are gone it hears from the arbiter, and then places its jobs anew:
             # told that the job was lost, it would start it on the same GPUs first.
-            if app in self._seats:
+            if app in self._apps:
                 event = agent_ev.Progressed(now, ((job, done),))
-                self._seats[app].agent.handle(event)
+                self._apps[app].agent.handle(event)
         self._post(ev.MachineLeft(now, machine.name))
         self._agenda.at(back, lambda at: self._return(machine, gpus, times, at))
 

@@ -20,7 +20,8 @@ from themis.display import Displayed, Sheet, Table
 from themis.errors import ConfigError
 from themis.recording.event_log import LogWriter, header_of
 from themis.sim.config import PreparedRun, RunConfig, prepare
-from themis.sim.driver import Simulation, Watch
+from themis.sim.direct_agents import Watch
+from themis.sim.driver import Simulation
 from themis.sim.metrics import HOUR, AppResult, app_results, limits, reference, summarise
 from themis.sim.outcome import SimulationOutcome
 from themis.sim.runs.data_frames import app_rows, frame

@@ -30,7 +30,7 @@ from themis.recording.cluster_snapshots import (
     ProcessStage,
     Snapshot,
 )
-from themis.sim.app_runtime import AppRuntime, seat_for
+from themis.sim.direct_agents import SimulatedApp
 from themis.sim.driver import Observer, Simulation
 from themis.sim.faults import NO_FAULTS
 from themis.sim.modelled_jobs import JobCosts, ModelledProcess, ProcessDue, ProcessState, Training
@@ -69,22 +69,22 @@ class Fork(Simulation):
             policy=policy,
             seed=self._nodes.seed,
             state=parts(self._arbiter),
-            apps=tuple(self._picture(app, self._seats[app]) for app in sorted(self._seats)),
+            apps=tuple(self._picture(app, each) for app, each in sorted(self._agents.apps.items())),
             options=dict(options or {}),
             agenda=tuple(self._entries()),
         )
 
-    def _picture(self, app: AppId, seat: AppRuntime) -> AppSnapshot:
-        agent = seat.agent
-        quality = {job.spec.id: job.quality for job in seat.truth.jobs}
+    def _picture(self, app: AppId, known: SimulatedApp) -> AppSnapshot:
+        agent = known.agent
+        quality = {job.spec.id: job.quality for job in known.truth.jobs}
         return AppSnapshot(
             app,
-            seat.truth.tuner,
+            known.truth.tuner,
             agent.targets,
             tuple((job, quality[job]) for job, _ in agent.targets if not agent.trains(job)),
             tuple(sorted(agent.gpus)),
             tuple(agent.placement.items()),
-            tuple(_job(self._nodes.trainings[app, job.id]) for job in seat.truth.spec.jobs),
+            tuple(_job(self._nodes.trainings[app, job.id]) for job in known.truth.spec.jobs),
             agent.waiting,
             agent.content,
         )
@@ -182,8 +182,8 @@ class Fork(Simulation):
             self._expect(snapshot.agenda)
         self._hand_over(snapshot, now)
         for picture in snapshot.apps:
-            if picture.app in self._seats:
-                self._seat_down(picture, now)
+            if picture.app in self._agents.apps:
+                self._resume_agent(picture, now)
         for event in first:
             self._post(event)
         if snapshot.agenda is None:
@@ -214,7 +214,7 @@ class Fork(Simulation):
         assert isinstance(work, WorkPart)
         tuner = Stepwise().enter(truth.planned, {})
         tuner.resume(_past(picture, work))
-        self._seats[app] = seat_for(
+        self._agents.add(
             truth, self._policy, learns=False, make_agent=self._make_agent, tuner=tuner
         )
         if not standing.suspended:
@@ -249,14 +249,14 @@ class Fork(Simulation):
             lease = part.lease
             if part.leaving:
                 leaving.append(lease)
-            elif (lease.app, lease.gpu) not in usable and lease.app in self._seats:
+            elif (lease.app, lease.gpu) not in usable and lease.app in self._agents.apps:
                 releasing[lease.gpu] = lease.app
         self._handover.resume(now, leaving, releasing)
 
-    def _seat_down(self, picture: AppSnapshot, now: float) -> None:
+    def _resume_agent(self, picture: AppSnapshot, now: float) -> None:
         """Let an agent know what was before it."""
-        seat, nodes = self._seats[picture.app], self._nodes
-        agent: Agent = seat.agent
+        app, nodes = self._agents.apps[picture.app], self._nodes
+        agent: Agent = app.agent
         for job, metric in picture.reached:
             # What follows from it was done then, unless it was the last word.
             worst = _WORST if metric is None else metric
@@ -269,8 +269,8 @@ class Fork(Simulation):
             done.append((each.job, at))
         agent.handle(agent_ev.Progressed(now, tuple(done)))
         topology = self._arbiter.world.topology
-        self._tell(
-            seat,
+        self._agents.tell(
+            app,
             agent_ev.Resumed(
                 now, topology, picture.gpus, picture.placement, picture.waiting, picture.content
             ),
