@@ -42,7 +42,7 @@ MOST_VARIABLES = 200
 MOST_VALUE = 32768
 LONGEST_GRACE = 3600.0
 """The longest time that a node gives a job to save, in seconds."""
-TUNE_SEAT = "themis.integrations.ray_tune.seat"
+TRIAL_NODE_MODULE = "themis.integrations.ray_tune.trial_node"
 """The program of Ray Tune's jobs. Its trials save where Ray saves, which Themis does not see."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 _MEMORY = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) ?(|M|G|T)(?:i?B)?\Z")
@@ -339,7 +339,7 @@ class AppFile:
     @property
     def saves_elsewhere(self) -> bool:
         """Whether its jobs save elsewhere than in the checkpoint folder of Themis."""
-        return TUNE_SEAT in self.command
+        return TRIAL_NODE_MODULE in self.command
 
     @property
     def counts_iterations(self) -> bool:

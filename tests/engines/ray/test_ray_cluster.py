@@ -90,8 +90,8 @@ def test_machines_are_named_by_label_then_host_then_address(
 
 
 def test_nodes_that_are_leases_of_ray_tune_are_no_machines(cluster: RayCluster, line: Said) -> None:
-    seat = node("n9", host="big", labels={"themis-seat": "07"})
-    line.answers["look"] = look(node("n1", host="big", labels={}), seat)
+    trial = node("n9", host="big", labels={"themis-trial": "07"})
+    line.answers["look"] = look(node("n1", host="big", labels={}), trial)
     assert names(cluster) == {"big": ""}
     assert cluster.node("big") == "id-n1"
 

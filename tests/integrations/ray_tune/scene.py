@@ -88,12 +88,12 @@ async def ended(stage: Stage, *scripts: Script) -> dict[str, Any]:
     }
 
 
-def seats() -> list[int]:
+def nodes() -> list[int]:
     """Processes in leases."""
     pids = [
         pid
         for pid in processes.all_processes()
-        if b"themis.integrations.ray_tune.seat" in words(pid)
+        if b"themis.integrations.ray_tune.trial_node" in words(pid)
     ]
     return [pid for pid in pids if b"exec" not in words(pid)]
 
@@ -142,12 +142,12 @@ async def shrinking(stage: Stage) -> dict[str, Any]:
     await both_train(script)
     told: dict[str, Any] = {"graceful": script.results()}
 
-    os.kill(seats()[0], signal.SIGKILL)
-    await until(lambda: len(seats()) < 2, script)
+    os.kill(nodes()[0], signal.SIGKILL)
+    await until(lambda: len(nodes()) < 2, script)
     await both_train(script)
 
     await stage.kill()
-    await until(lambda: not seats(), script)  # Their leases are over.
+    await until(lambda: not nodes(), script)  # Their leases are over.
     told["away"] = script.results()
     await stage.start()
     await both_train(script)
@@ -164,7 +164,7 @@ async def both_train(script: Script) -> None:
                 lines[-1]["step"] >= before[quality][-1]["step"] + 2
                 for quality, lines in script.results().items()
             )
-            and len(seats()) == 2
+            and len(nodes()) == 2
         ),
         script,
     )

@@ -36,7 +36,7 @@ from themis.protocol.node_messages import RunState
 
 APP: dict[str, Any] = {
     "name": "tuned",
-    "command": ["seat", "--trial", "{trial}"],
+    "command": ["node", "--trial", "{trial}"],
     "search": {"method": "random", "n": 4, "params": {"trial": ["-"], "lr": ["-"]}},
     "stop": {"method": "none", "max_iterations": 20},
     "tuner": "own",
@@ -50,13 +50,13 @@ def jobs(*names: str) -> frozenset[JobId]:
 
 
 class Played:
-    """A service that grants and runs, and an session with a mirror."""
+    """A service that grants and runs, and an session with a tuner."""
 
     def __init__(self, **change: Any) -> None:
         self.written = parse_app(APP | change)
         self.plan = plan_app(self.written, AppId("tuned"), OwnerId("ann"), seed=1)
         self.at = 0.0
-        self.mirror = FollowingTuner(lambda job: {"trial": job, "lr": 0.1})
+        self.tuner = FollowingTuner(lambda job: {"trial": job, "lr": 0.1})
         self.session = self.make()
         self.runs: dict[JobId, RunRequest] = {}
         self.stopped: list[str] = []
@@ -69,7 +69,7 @@ class Played:
             self.written,
             self.plan,
             session="s",
-            own_tuner=self.mirror,
+            own_tuner=self.tuner,
         )
 
     def begin(self) -> None:
@@ -101,7 +101,7 @@ class Played:
         self.take(self.session.park(self.at, jobs(*names)))
 
     def conclude(self, job: str, iterations: float, metric: float | None) -> None:
-        self.mirror.concluded.add(job)
+        self.tuner.concluded.add(job)
         self.take(self.session.conclude(self.at, JobId(job), iterations, metric))
 
     def of(self, kind: type) -> list[Any]:
@@ -204,7 +204,7 @@ def test_who_could_not_be_started_is_known() -> None:
     run = played.runs.pop(job)
     failed = RunNews(1, job, run.gpus, run.key, RunState.EXITED, 1, 0.0, "no module named ray")
     played.take(played.session.hear(played.at, failed))
-    assert played.mirror.given_up == {job}
+    assert played.tuner.given_up == {job}
 
 
 # From its submission to its end
@@ -253,11 +253,11 @@ def test_a_token_that_cannot_speak_for_an_app_submits_none(role: str) -> None:
 
 def test_an_app_whose_agent_is_refused_is_cancelled_once() -> None:
     desk = Desk("tenant")
-    follower = followed(desk)
-    assert follower.over.wait(60.0)
-    assert isinstance(follower.error, DeniedError)
-    follower.cancel()
-    follower.cancel()
+    agent = followed(desk)
+    assert agent.over.wait(60.0)
+    assert isinstance(agent.error, DeniedError)
+    agent.cancel()
+    agent.cancel()
     assert desk.asked == ["submit", "cancel tuned"]
 
 
@@ -265,31 +265,31 @@ def test_one_that_could_not_be_cancelled_is_cancelled_when_the_script_ends(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     desk = Desk("tenant")
-    follower = followed(desk)
-    assert follower.over.wait(60.0)
+    agent = followed(desk)
+    assert agent.over.wait(60.0)
     desk.trouble = UnavailableError("not now")
-    follower.cancel()
+    agent.cancel()
     assert "tuned could not be cancelled: not now" in caplog.text
     desk.trouble = UnknownAppError("tuned", "there is no such app")
     caplog.clear()
-    follower.cancel()
+    agent.cancel()
     assert desk.asked == ["submit", "cancel tuned", "cancel tuned"]
     assert not caplog.text, "somebody else was quicker"
 
 
 def test_an_app_that_another_process_speaks_for_is_not_cancelled() -> None:
     desk = Desk("tenant")
-    follower = followed(desk)
-    assert follower.over.wait(60.0)
-    follower.error = StaleAnswerError("tuned", "another process speaks for it")
-    follower.cancel()
+    agent = followed(desk)
+    assert agent.over.wait(60.0)
+    agent.error = StaleAnswerError("tuned", "another process speaks for it")
+    agent.cancel()
     assert desk.asked == ["submit"]
 
 
 def test_an_app_that_is_over_is_not_cancelled() -> None:
     desk = Desk("tenant")
-    follower = followed(desk)
-    assert follower.over.wait(60.0)
-    follower.error = None  # as after a talk to the end
-    follower.cancel()
+    agent = followed(desk)
+    assert agent.over.wait(60.0)
+    agent.error = None  # as after a talk to the end
+    agent.cancel()
     assert desk.asked == ["submit"]

@@ -47,7 +47,7 @@ def test_trials_are_jobs_with_their_gpus_and_iterations() -> None:
     assert set(plan.trials[0].params or {}) == {"trial", "lr", "net.depth", "net.kind"}
 
 
-def test_each_seat_is_told_whose_it_is() -> None:
+def test_each_node_is_told_whose_it_is() -> None:
     written = parse_app(
         app_keys(ScriptSettings(), TERMS, "10.0.0.1:6379", "10.0.0.1:4000", "themis-ab-")
     )

@@ -1,8 +1,8 @@
-"""The rules by which trials leave their seats."""
+"""The rules by which trials leave their nodes."""
 
 import pytest
 
-from themis.integrations.ray_tune.seat_server import LeasedSeat
+from themis.integrations.ray_tune.trial_node_server import TrialNode
 from themis.integrations.ray_tune.trial_rules import (
     AWAY,
     CONTINUE,
@@ -19,8 +19,8 @@ from themis.integrations.ray_tune.trial_rules import (
     must_pause,
 )
 
-STAYS = LeasedSeat(key=7, world=1, gpus=1, widest=1, grace=10.0)
-LEAVES = LeasedSeat(key=7, world=1, gpus=1, widest=1, grace=10.0, leaving_since=100.0)
+STAYS = TrialNode(key=7, world=1, gpus=1, widest=1, grace=10.0)
+LEAVES = TrialNode(key=7, world=1, gpus=1, widest=1, grace=10.0, leaving_since=100.0)
 
 
 def test_each_trial_has_a_job_of_its_own_until_there_are_no_more() -> None:
@@ -46,8 +46,8 @@ def test_a_trial_whose_gpus_are_on_the_wrong_machines_gives_them_back_for_a_whil
     books = TrialBook(["0"])
     entry = books.add("a")
     assert entry is not None
-    apart = LeasedSeat(key=7, world=2, gpus=2, widest=1, grace=10.0)
-    together = LeasedSeat(key=8, world=1, gpus=2, widest=2, grace=10.0)
+    apart = TrialNode(key=7, world=2, gpus=2, widest=1, grace=10.0)
+    together = TrialNode(key=8, world=1, gpus=2, widest=2, grace=10.0)
     assert not gives_back(entry, together, 2.0, 100.0)
     assert not gives_back(entry, apart, 1.0, 100.0), "one GPU for each of its parts"
     assert gives_back(entry, apart, 2.0, 100.0)
@@ -77,19 +77,19 @@ def test_what_the_wrapped_scheduler_decides_stays(decided: str) -> None:
 
 
 def test_a_trial_that_does_not_report_is_paused_before_its_grace_is_over() -> None:
-    entry = TuneTrial("0", seat=7)
+    entry = TuneTrial("0", node=7)
     assert not must_pause(entry, STAYS, 1000.0)
     assert not must_pause(entry, LEAVES, 104.0)
     assert must_pause(entry, LEAVES, 105.0)
 
 
-def test_a_trial_whose_seat_is_gone_or_another_is_paused_at_once() -> None:
-    assert must_pause(TuneTrial("0", seat=7), None, 0.0)
-    assert must_pause(TuneTrial("0", seat=6), STAYS, 0.0)
+def test_a_trial_whose_node_is_gone_or_another_is_paused_at_once() -> None:
+    assert must_pause(TuneTrial("0", node=7), None, 0.0)
+    assert must_pause(TuneTrial("0", node=6), STAYS, 0.0)
     assert not must_pause(TuneTrial("0"), None, 0.0), "it was never seen on one"
 
 
-def test_a_seat_goes_when_its_trial_is_not_there() -> None:
+def test_a_node_goes_when_its_trial_is_not_there() -> None:
     assert not may_leave(PAUSED, STAYS, 0.0, up=True), "nobody asked it to"
     assert may_leave(PAUSED, LEAVES, 100.0, up=True)
     assert not may_leave(RUNNING, LEAVES, 1000.0, up=True)

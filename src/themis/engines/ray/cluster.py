@@ -36,8 +36,8 @@ _LOG = logging.getLogger(__name__)
 _FRESH = 0.5
 """How long an answer of Ray stays valid, in seconds."""
 _ACCELERATOR = "ray.io/accelerator-type"
-SEAT_LABEL = "themis-seat"
-"""Of nodes that `raytune.seat` starts in a lease: their GPUs are those of another node."""
+TRIAL_LABEL = "themis-trial"
+"""Of nodes that `integrations.ray_tune.trial_node` starts in a lease: their GPUs are those of another node."""
 _WAITING, _PLACED = "PENDING", "CREATED"
 
 
@@ -245,7 +245,7 @@ class RayCluster:
 
     def _read(self, said: Mapping[str, Any]) -> RayView:
         nodes = [RayNode(**node) for node in said["nodes"]]
-        there = [node for node in nodes if SEAT_LABEL not in node.labels]
+        there = [node for node in nodes if TRIAL_LABEL not in node.labels]
         hosts = [node.host for node in there if node.alive]
         named: dict[str, RayNode] = {}
         for node in there:

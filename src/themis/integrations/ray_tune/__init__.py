@@ -5,8 +5,12 @@
     config = tune.TuneConfig(scheduler=ThemisScheduler(ASHAScheduler()))
     tuner = tune.Tuner(train, tune_config=config)
 
-Each trial is a job of an app, each lease of it a Ray node that joins the script's Ray for as long
-as the lease lasts (`seat`). docs/guides/ray-tune.md is for users, docs/decisions/0047 says why.
+Each trial is a job of an app. Each lease runs a *trial node*: a Ray node that joins the script's
+Ray for as long as the lease lasts. docs/guides/ray-tune.md is for users, decisions/0047 says why.
+
+`scheduler` is what users write; `script_run` moves Tune's trials, by the rules in `trial_rules`.
+`script_app` makes the app file and `script_agent` runs its agent, in a thread. `trial_node` is the
+process in a lease, and `trial_node_server` what it calls in the script.
 """
 
 TYPE_CHECKING = False
@@ -17,7 +21,7 @@ __all__ = ["ThemisScheduler"]
 
 
 def __getattr__(name: str) -> object:
-    # Late: the process in a lease imports this package too, and needs neither Ray nor a client.
+    # Late: a trial node imports this package too, and needs neither Ray Tune nor a client.
     if name == "ThemisScheduler":
         from themis.integrations.ray_tune.scheduler import ThemisScheduler  # noqa: PLC0415 - see above
 

@@ -29,25 +29,25 @@ ParamsOf = Callable[[str], Mapping[str, Any]]
 
 
 class FollowingTuner(OwnTuner):
-    """A tuner that decides nothing: it says what was decided elsewhere."""
+    """A tuner that repeats what Ray Tune decided."""
 
     def __init__(self, params: ParamsOf) -> None:
         self._params = params
         self.concluded: set[str] = set()
         self.given_up: set[str] = set()
-        """Jobs that could not be started, with all retries."""
+        """Jobs that could not be started, in spite of all retries."""
 
     def suggest(self, trial: Trial) -> Mapping[str, Any]:
-        """What the trial has."""
+        """The parameters that Ray Tune gave the trial."""
         known = self._params(trial.name)
         return {name: known.get(name, value) for name, value in trial.params.items()}
 
     def should_stop(self, trial: Trial) -> bool:
-        """Whether it is over."""
+        """Whether Ray Tune has ended the trial."""
         return trial.name in self.concluded
 
     def reached(self, job: JobId, metric: float) -> Decision | None:
-        """Note who was given up: nobody else hears of it."""
+        """Note a job that was given up: Ray Tune does not see that."""
         if math.isinf(metric) and job not in self.concluded:
             self.given_up.add(job)
         return super().reached(job, metric)
@@ -57,29 +57,29 @@ class ScriptAgent:
     """One app, from its submission to its end."""
 
     def __init__(
-        self, place: ServiceAddress, app: Mapping[str, Any], key: str, params: ParamsOf
+        self, address: ServiceAddress, app: Mapping[str, Any], key: str, params: ParamsOf
     ) -> None:
-        """Submit it and begin to speak for it.
+        """Submit it and start its agent.
 
         Args:
-            place: The service.
+            address: The service.
             app: The keys of an app file.
             key: A text that no other submission has.
-            params: Asked when a job begins.
+            params: Called when a job begins.
 
         Raises:
-            ConfigError: Something in it cannot be, or the token is not a tenant's.
+            ConfigError: A key is invalid, or the token is not a tenant's.
             ThemisError: It was refused, or the service does not answer.
         """
-        self._place = place
-        self.mirror = FollowingTuner(params)
-        parse_app(dict(app))  # Mistakes are told as such, without a service.
-        place.check_role()
-        self.app = str(place.client.submit(dict(app), key)["app"])
+        self._address = address
+        self.tuner = FollowingTuner(params)
+        parse_app(dict(app))  # A mistake is an error here, also without a service.
+        address.check_role()
+        self.app = str(address.client.submit(dict(app), key)["app"])
         self.error: Exception | None = None
-        """Why nobody speaks for it any more, if it is not over for all we know."""
+        """Why the agent ended, if it ended before the app."""
         self.over = threading.Event()
-        """Nobody speaks for it any more."""
+        """Set when the agent has ended."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runner: AgentRunner | None = None
         self._parked: frozenset[JobId] = frozenset()
@@ -89,7 +89,7 @@ class ScriptAgent:
         threading.Thread(target=self._run, name=f"agent of {self.app}", daemon=True).start()
 
     def park(self, jobs: frozenset[JobId]) -> None:
-        """These jobs, and no others, want no GPUs for now."""
+        """Let these jobs, and no others, want no GPUs for now."""
         with self._lock:
             if jobs == self._parked:
                 return
@@ -97,27 +97,27 @@ class ScriptAgent:
         self._call(lambda runner: runner.park(jobs))
 
     def conclude(self, job: JobId, iterations: float, metric: float | None) -> None:
-        """A job is over."""
+        """End a job."""
         with self._lock:
             if job in self._concluded:
                 return
             self._concluded[job] = iterations, metric
-        self.mirror.concluded.add(job)
+        self.tuner.concluded.add(job)
         self._call(lambda runner: runner.conclude(job, iterations, metric))
 
     def cancel(self) -> None:
-        """End the app if it is not over, as when the script ends early or its agent is refused.
+        """Cancel the app if it is not over, as when the script ends early or its agent is refused.
 
-        Not if another process speaks for it by now: it is that one's.
+        Not if another process runs its agent by now: then the app is that one's.
         """
         if self._cancelled or (self.over.is_set() and self.error is None):
             return
         if isinstance(self.error, StaleAnswerError):
             return
         try:
-            self._place.client.cancel(self.app)  # It is over when this is answered.
+            self._address.client.cancel(self.app)  # It is over when the call returns.
         except MissingError:
-            pass  # It is over by itself, or somebody else was quicker.
+            pass  # It has ended already.
         except ThemisError as error:
             _LOG.warning("%s could not be cancelled: %s", self.app, error)
             return
@@ -130,7 +130,7 @@ class ScriptAgent:
             loop.call_soon_threadsafe(change, runner)
 
     def _began(self, runner: "AgentRunner") -> None:
-        """Another one speaks: it has to know everything before it hears where the app is."""
+        """Tell an agent that begins everything, before it hears where the app is."""
         with self._lock:
             self._runner, self._loop = runner, asyncio.get_running_loop()
             parked, concluded = self._parked, dict(self._concluded)
@@ -140,17 +140,17 @@ class ScriptAgent:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._speak())
+            asyncio.run(self._run_agent())
         except Exception as error:
             self.error = error
         finally:
             self.over.set()
 
-    async def _speak(self) -> None:
+    async def _run_agent(self) -> None:
         connection = await self._connected()
         try:
             await run_agent(
-                self.mirror, AppId(self.app), connection, self._place.client, began=self._began
+                self.tuner, AppId(self.app), connection, self._address.client, began=self._began
             )
         finally:
             await connection.close()
@@ -158,7 +158,7 @@ class ScriptAgent:
     async def _connected(self) -> "Connection":
         while True:
             try:
-                return await asyncio.to_thread(self._place.connection)
+                return await asyncio.to_thread(self._address.connection)
             except UnavailableError as error:
                 _LOG.warning("the service does not answer: %s", error)
             await asyncio.sleep(2.0)

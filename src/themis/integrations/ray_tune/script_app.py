@@ -1,4 +1,4 @@
-"""What is asked of Themis for a script: the app, the seats' command, and what they need to call."""
+"""The app of a script: its app file, the command of its trial nodes, and their environment."""
 
 import json
 import os
@@ -12,14 +12,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from themis.agent_host.own_tuner import ServiceAddress
-from themis.apps.app_file import TUNE_SEAT
+from themis.apps.app_file import TRIAL_NODE_MODULE
 from themis.integrations.ray_tune.script_agent import ParamsOf, ScriptAgent
-from themis.integrations.ray_tune.seat import OPTIONS_VARIABLE, SECRET_VARIABLE
-from themis.integrations.ray_tune.seat_server import SeatServer
+from themis.integrations.ray_tune.trial_node import OPTIONS_VARIABLE, SECRET_VARIABLE
+from themis.integrations.ray_tune.trial_node_server import TrialNodeServer
 from themis.security.token_files import token_places
 
 MARK = "themis-"
-"""How all resources begin that stand for seats."""
+"""The prefix of all resources that stand for trial nodes."""
 _NOT_FOR_NODES = frozenset({"RAY_ADDRESS", "RAY_JOB_CONFIG_JSON_ENV_VAR", "RAY_JOB_ID"})
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z")
 _MOST_PARAMETERS = 50
@@ -27,7 +27,7 @@ _MOST_PARAMETERS = 50
 
 @dataclass(frozen=True, slots=True)
 class ScriptSettings:
-    """What the user says."""
+    """The arguments of a `ThemisScheduler`."""
 
     name: str | None = None
     max_iterations: int | None = None
@@ -46,35 +46,35 @@ class ScriptSettings:
 
 @dataclass(frozen=True, slots=True)
 class TuneTerms:
-    """What Tune says."""
+    """What Tune knows of the script."""
 
     trials: int
     gpus: int
-    """Of each,"""
+    """GPUs of each trial."""
     resources: Mapping[str, float]
-    """and what else it asks for."""
+    """What else each trial asks for."""
     iterations: int
-    """Of each at most; 0 if nobody knows."""
+    """The most iterations of a trial; 0 if unknown."""
     metric: str | None
     mode: str
     experiment: str
     config: Mapping[str, Any]
-    """Of the first trial."""
+    """The configuration of the first trial."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedScript:
-    """An app under way."""
+    """The parts of a script whose app is submitted."""
 
-    floor: SeatServer
-    follower: ScriptAgent
+    node_server: TrialNodeServer
+    agent: ScriptAgent
     jobs: Sequence[str]
     mark: str
-    """How the resource begins that only the seat of a trial has; the trial's job follows."""
+    """The prefix of the resource that only the node of one trial has; its job follows."""
 
 
 def has_service(server: str | None) -> bool:
-    """Whether this user has a service at all."""
+    """Whether this user has configured a service."""
     environ = os.environ
     if server or environ.get("THEMIS_SERVER"):
         return True
@@ -82,63 +82,67 @@ def has_service(server: str | None) -> bool:
 
 
 def open_script(
-    place: ServiceAddress, wishes: ScriptSettings, terms: TuneTerms, address: str, params: ParamsOf
+    service: ServiceAddress,
+    settings: ScriptSettings,
+    terms: TuneTerms,
+    address: str,
+    params: ParamsOf,
 ) -> OpenedScript:
     """Submit the app of a script.
 
     Args:
-        place: The service.
-        wishes: What the user says.
-        terms: What Tune says.
-        address: Of the script's Ray.
-        params: Asked for the parameters of a job.
+        service: The service.
+        settings: The user's settings.
+        terms: What Tune knows.
+        address: The address of the script's Ray.
+        params: Gives the parameters of a job.
 
     Raises:
-        ThemisError: It was refused.
+        ThemisError: The app was refused.
     """
-    floor = SeatServer(urlsplit(f"//{address}").hostname or "127.0.0.1")
+    node_server = TrialNodeServer(urlsplit(f"//{address}").hostname or "127.0.0.1")
     try:
         mark = f"{MARK}{secrets.token_hex(4)}-"
-        app = app_keys(wishes, terms, address, floor.address, mark)
-        app["env"] = {**node_environment(), SECRET_VARIABLE: floor.secret, **app["env"]}
-        follower = ScriptAgent(place, app, f"tune {secrets.token_hex(8)}", params)
+        app = app_keys(settings, terms, address, node_server.address, mark)
+        app["env"] = {**node_environment(), SECRET_VARIABLE: node_server.secret, **app["env"]}
+        agent = ScriptAgent(service, app, f"tune {secrets.token_hex(8)}", params)
     except BaseException:
-        floor.close()
+        node_server.close()
         raise
     width = len(str(terms.trials - 1))
     return OpenedScript(
-        floor, follower, [f"{index:0{width}d}" for index in range(terms.trials)], mark
+        node_server, agent, [f"{index:0{width}d}" for index in range(terms.trials)], mark
     )
 
 
 def app_keys(
-    wishes: ScriptSettings, terms: TuneTerms, address: str, floor: str, mark: str
+    settings: ScriptSettings, terms: TuneTerms, address: str, node_server: str, mark: str
 ) -> dict[str, Any]:
-    """The app file of a script, but for its environment."""
-    own = dict(wishes.app)
+    """The app file of a script, without the environment of its trial nodes."""
+    own = dict(settings.app)
     command = [
-        *(sys.executable, "-m", TUNE_SEAT),
-        *("--driver", floor, "--ray", address, "--trial", "{trial}"),
+        *(sys.executable, "-m", TRIAL_NODE_MODULE),
+        *("--driver", node_server, "--ray", address, "--trial", "{trial}"),
         *("--mark", mark, "--node", _braced(terms.resources)),
     ]
     parameters = {"trial": ["-"], **parameters_of(terms.config)}
     app: dict[str, Any] = {
-        "name": wishes.name or app_name(terms.experiment),
+        "name": settings.name or app_name(terms.experiment),
         "command": command,
         "workdir": os.getcwd(),
         "tuner": "own",
         "search": {"method": "random", "n": terms.trials, "params": parameters},
         "gpus": {"per_job_min": terms.gpus, "per_job_max": terms.gpus},
-        "checkpoint": {"grace": wishes.grace},
-        "weight": wishes.weight,
+        "checkpoint": {"grace": settings.grace},
+        "weight": settings.weight,
     }
     if terms.iterations:
         app["stop"] = {"method": "none", "max_iterations": terms.iterations}
     if terms.metric:
         goal = "maximize" if terms.mode == "max" else "minimize"
         app["metric"] = {"name": terms.metric, "goal": goal}
-    if wishes.iteration_seconds:
-        app["iteration_seconds"] = wishes.iteration_seconds
+    if settings.iteration_seconds:
+        app["iteration_seconds"] = settings.iteration_seconds
     for key, value in own.items():
         nested = isinstance(value, Mapping) and isinstance(app.get(key), Mapping)
         app[key] = {**app[key], **value} if nested else value
@@ -147,13 +151,13 @@ def app_keys(
 
 
 def node_environment() -> dict[str, str]:
-    """What Ray nodes need of the script's environment: Ray's settings, and where modules are."""
+    """What trial nodes need of the script's environment: Ray's settings, and paths of modules."""
     found = {
         name: value
         for name, value in os.environ.items()
         if name.startswith("RAY_") and name not in _NOT_FOR_NODES
     }
-    # What a token is read from is on this machine; one that this Ray does not ask for stays here.
+    # A token file is on this machine only, and a token that this Ray does not use stays here.
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         found.pop(name, None)
     if token := _ray_token():
@@ -166,8 +170,8 @@ def node_environment() -> dict[str, str]:
 
 
 def _ray_token() -> str:
-    """What the script's Ray lets nodes in by; nothing if it asks for nothing."""
-    # Ray says so itself when it is started, if it takes a token that it has found.
+    """The token that the script's Ray requires of nodes; empty if it requires none."""
+    # Ray sets this variable itself if it found a token when it was started.
     if os.environ.get("RAY_AUTH_MODE", "").lower() != "token":
         return ""
     if os.environ.get("RAY_AUTH_TOKEN"):
@@ -180,18 +184,18 @@ def _ray_token() -> str:
 
 
 def app_name(text: str) -> str:
-    """A name that an app may have, of that of an experiment."""
+    """A valid app name, made from the name of an experiment."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:63].rstrip("-") or "tune"
 
 
 def parameters_of(config: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """The parameters that are shown: those of a trial that are plain values."""
+    """The parameters that the app shows: the plain values of a trial's configuration."""
     names = [name for name in plain_values(config) if _NAME.match(name) and name != "trial"]
     return {name: ["-"] for name in names[:_MOST_PARAMETERS]}
 
 
 def _braced(resources: Mapping[str, float]) -> str:
-    """JSON in a command, where a brace is written twice."""
+    """JSON for a command, in which braces are doubled."""
     return json.dumps(dict(resources)).replace("{", "{{").replace("}", "}}")
 
 

@@ -1,7 +1,7 @@
-"""A script under way: its app, the seats of its trials, and what Tune does with them.
+"""A run of a script: its app, the nodes of its trials, and how Tune's trials follow them.
 
-Everything here happens in Tune's own loop, which asks its scheduler in every turn: seats and the
-agent of the app are in other threads, and are only looked at.
+All of it happens in Tune's own loop, which calls its scheduler in every turn. The node server and
+the agent of the app run in other threads; this only reads their state.
 """
 
 import atexit
@@ -38,25 +38,25 @@ from themis.integrations.ray_tune.trial_rules import (
 
 _LOG = logging.getLogger(__name__)
 _SHARE = 0.001
-"""How much of its seat's resource each part of a trial takes."""
+"""How much of its node's resource each bundle of a trial takes."""
 ENDED = (Trial.TERMINATED, Trial.ERROR)
 
 
 class ScriptRun:
-    """What is under way: the app, its seats, and Tune's trials."""
+    """The app, its trial nodes, and Tune's trials."""
 
     def __init__(
-        self, place: ServiceAddress, wishes: ScriptSettings, terms: TuneTerms, counts: str
+        self, service: ServiceAddress, settings: ScriptSettings, terms: TuneTerms, counts: str
     ) -> None:
         self._trials: dict[str, Trial] = {}
-        """By job."""
+        """Tune's trials by job."""
         self._counts = counts
         self._asked = {"GPU": float(terms.gpus), **terms.resources}
         self._metric = terms.metric
         opened = open_script(
-            place, wishes, terms, ray.get_runtime_context().gcs_address, self._params
+            service, settings, terms, ray.get_runtime_context().gcs_address, self._params
         )
-        self._floor, self._follower = opened.floor, opened.follower
+        self._node_server, self._agent = opened.node_server, opened.agent
         self._mark = opened.mark
         self._books = TrialBook(opened.jobs)
         self._changes = 0
@@ -66,13 +66,13 @@ class ScriptRun:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to do."""
-        return self._follower.over.is_set() and self._all_over
+        """Whether all trials and the app are over."""
+        return self._agent.over.is_set() and self._all_over
 
     @property
     def app(self) -> str:
-        """Its name."""
-        return self._follower.app
+        """The name of the app."""
+        return self._agent.app
 
     def add(self, trial: Trial) -> bool:
         """Give a trial its job; returns whether it is new to the wrapped scheduler too."""
@@ -92,86 +92,88 @@ class ScriptRun:
         if trial.status in ENDED:  # of an experiment that goes on
             self.conclude(trial, trial.last_result)
         else:
-            trial.update_resources(seated(trial.placement_group_factory, self._resource(entry)))
+            trial.update_resources(
+                on_own_node(trial.placement_group_factory, self._resource(entry))
+            )
         return True
 
     def heard(self, trial: Trial, result: Mapping[str, Any], decided: str) -> str:
-        """Pass a result on, and say what becomes of the trial."""
+        """Report a result as the job's, and decide about its trial."""
         self._changes += 1
         entry = self._entry(trial)
-        seat = self._floor.seat(entry.job)
-        if seat is not None:
-            entry.seat, entry.losing = seat.key, False
+        node = self._node_server.node(entry.job)
+        if node is not None:
+            entry.node, entry.losing = node.key, False
             trial.max_failures = entry.allowed
-        self._floor.report(entry.job, self._iteration(result), self._values(result))
-        return decide(entry, decided, seat, saves=_saves(trial, result))
+        self._node_server.report(entry.job, self._iteration(result), self._values(result))
+        return decide(entry, decided, node, saves=_saves(trial, result))
 
     def is_only_lost(self, trial: Trial) -> bool:
-        """Whether a trial that Tune is about to try again just had no GPUs any more."""
+        """Whether a trial that failed, and that Tune is about to try again, only lost its lease."""
         entry = self._entry(trial)
         if not entry.losing or trial.status != Trial.ERROR:
             return False
         entry.lost += 1
-        entry.seat = None
+        entry.node = None
         return True
 
     def conclude(
         self, trial: Trial, result: Mapping[str, Any] | None = None, *, failed: bool = False
     ) -> None:
-        """A trial is over."""
+        """End the job of a trial that is over."""
         self._changes += 1
         entry = self._entry(trial)
         entry.over = True
         result = result or trial.last_result or {}
         value = None if failed else self._values(result).get(self._metric or "")
-        self._follower.conclude(JobId(entry.job), self._iteration(result), value)
+        self._agent.conclude(JobId(entry.job), self._iteration(result), value)
 
     def finish(self) -> None:
-        """No trial is left, and none will come."""
+        """End the jobs that got no trial: none is left, and none will come."""
         for job in self._books.unused:
-            self._follower.conclude(JobId(job), 0.0, None)
-        self._floor.dismiss()  # Tune asks nothing any more.
+            self._agent.conclude(JobId(job), 0.0, None)
+        self._node_server.dismiss()  # Tune asks nothing any more.
 
     # In every turn
 
     def check(self) -> None:
-        """See that the app is still there; one that nobody can speak for is cancelled.
+        """Check that the app is under way; one whose agent failed is cancelled.
 
         Raises:
-            TunerError: It is not: somebody cancelled it, or another error ended the talk.
+            TunerError: The app was ended by somebody else, or its agent failed.
         """
-        if self._follower.error is not None:
-            self._follower.cancel()  # It would hold GPUs, and wait for an agent that cannot be.
-            raise TunerError(self.app, f"nobody speaks for it: {self._follower.error}")
-        if self._follower.over.is_set() and not self._all_over:
-            raise TunerError(self.app, "it was ended by somebody else: themis status tells by whom")
+        if self._agent.error is not None:
+            self._agent.cancel()  # It would hold GPUs without an agent.
+            raise TunerError(self.app, f"its agent failed: {self._agent.error}")
+        if self._agent.over.is_set() and not self._all_over:
+            raise TunerError(self.app, "it was ended by somebody else: see themis status")
 
     def mind(self, controller: Any) -> None:
-        """Get trials off seats that are gone or about to go, and let those go that are empty."""
+        """Pause trials whose node is gone or has to leave, and release nodes that are empty."""
         now = time.monotonic()
         for job, trial in self._trials.items():
-            entry, seat = self._entry(trial), self._floor.seat(job)
+            entry, node = self._entry(trial), self._node_server.node(job)
             if trial.status == Trial.RUNNING:
-                if entry.seat is None and seat is not None:
-                    entry.seat = seat.key
-                if must_pause(entry, seat, now) and not (trial.is_saving and seat is not None):
+                if entry.node is None and node is not None:
+                    entry.node = node.key
+                if must_pause(entry, node, now) and not (trial.is_saving and node is not None):
                     self._take_off(controller, trial, entry)
             elif trial.status == Trial.PENDING:
-                if entry.seat is not None and (seat is None or seat.key != entry.seat):
-                    self._expect_loss(trial, entry)  # It may have been starting there.
-                entry.seat = None if seat is None else seat.key
+                if entry.node is not None and (node is None or node.key != entry.node):
+                    self._expect_loss(trial, entry)  # It may have been starting on it.
+                entry.node = None if node is None else node.key
             else:
-                entry.seat = None
-            if seat is None:
+                entry.node = None
+            if node is None:
                 continue
-            if gives_back(entry, seat, _widest(trial), now):
+            if gives_back(entry, node, _widest(trial), now):
                 _LOG.warning("%s needs its GPUs on one machine: it asks again later", trial)
-            leaving = seat.leaving_since is not None
-            if leaving and may_leave(trial.status, seat, now, up=self._is_up(entry)):
+            leaving = node.leaving_since is not None
+            if leaving and may_leave(trial.status, node, now, up=self._is_up(entry)):
                 if trial.status == Trial.PENDING:
                     self._expect_loss(trial, entry)
-                self._floor.let_go(job)
-        for job in tuple(self._follower.mirror.given_up):  # The agent's thread adds to it.
+                self._node_server.let_go(job)
+        for job in tuple(self._agent.tuner.given_up):  # Another thread adds to it.
             trial = self._trials.get(job)
             if trial is not None and not self._entry(trial).over:
                 _LOG.error(
@@ -180,7 +182,7 @@ class ScriptRun:
                 controller.stop_trial(trial)
 
     def wanted(self, controller: Any, wrapped: TrialScheduler) -> list[Trial]:
-        """Trials that should run, those that do among them."""
+        """Trials that should run, with those that do."""
         trials = controller.get_trials()
         known = self._changes, tuple((each.trial_id, each.status) for each in trials)
         if known != self._known:
@@ -195,35 +197,35 @@ class ScriptRun:
         return self._wanted
 
     def park(self, wanted: list[Trial]) -> None:
-        """Say which jobs want no GPUs."""
+        """Let the jobs of all other trials want no GPUs."""
         parked = self._books.parked((each.trial_id for each in wanted), time.monotonic())
-        self._follower.park(frozenset(map(JobId, parked)))
+        self._agent.park(frozenset(map(JobId, parked)))
 
     def next_one(self, wanted: list[Trial]) -> Trial | None:
-        """A trial whose seat is there; paused ones first, since Ray starts the others itself."""
+        """A trial whose node is up; paused ones first, since Ray starts the others itself."""
         for status in (Trial.PAUSED, Trial.PENDING):
             for trial in wanted:
-                seat = self._floor.seat(self._entry(trial).job)
-                if trial.status == status and seat is not None and seat.leaving_since is None:
+                node = self._node_server.node(self._entry(trial).job)
+                if trial.status == status and node is not None and node.leaving_since is None:
                     return trial
         return None
 
-    # How
+    # Details
 
     def _entry(self, trial: Trial) -> TuneTrial:
         return self._books.entries[trial.trial_id]
 
     def _expect_loss(self, trial: Trial, entry: TuneTrial) -> None:
-        """What Tune may see of the end of a lease is no failure of the trial."""
+        """Allow for one failure that Tune may see when the lease of a trial ends."""
         entry.losing = True
         trial.max_failures = entry.allowed
 
     def _take_off(self, controller: Any, trial: Trial, entry: TuneTrial) -> None:
-        """Pause a trial as it is."""
+        """Pause a trial without saving it."""
         self._expect_loss(trial, entry)
-        entry.by_lease, entry.seat = True, None
+        entry.by_lease, entry.node = True, None
         if trial.is_saving:
-            # Tune would else note that it is to be stopped after the save, and do so at the next.
+            # Else Tune would remember to stop it after this save, and do so after the next one.
             trial.temporary_state.saving_to = None
         controller.pause_trial(trial, should_checkpoint=False)
         self._changes += 1
@@ -233,7 +235,7 @@ class ScriptRun:
         return {"trial": job} if trial is None else {**plain_values(trial.config), "trial": job}
 
     def _check_resources(self, trial: Trial) -> None:
-        """See that a trial fits the seat that its job gets: all of an app ask for the same."""
+        """Check that a trial asks for what the first one asked for: all jobs get the same."""
         asked = trial.placement_group_factory.required_resources
         for name, value in asked.items():
             if not name.startswith(MARK) and value != self._asked.get(name):
@@ -260,18 +262,18 @@ class ScriptRun:
             return {}
 
     def _close(self) -> None:
-        """The script ends: nothing is left behind."""
-        self._follower.over.wait(5.0 if self._all_over else 0.0)
-        self._follower.cancel()
-        self._floor.close()
+        """Leave nothing behind when the script ends."""
+        self._agent.over.wait(5.0 if self._all_over else 0.0)
+        self._agent.cancel()
+        self._node_server.close()
 
     @property
     def _all_over(self) -> bool:
         return all(entry.over for entry in self._books.entries.values())
 
 
-def seated(factory: PlacementGroupFactory, resource: str) -> PlacementGroupFactory:
-    """What a trial asks for, so that only its own seat has it."""
+def on_own_node(factory: PlacementGroupFactory, resource: str) -> PlacementGroupFactory:
+    """The request of a trial, which only its own node can satisfy."""
     bundles = [
         {name: value for name, value in bundle.items() if not name.startswith(MARK)}
         | {resource: _SHARE}
@@ -282,12 +284,12 @@ def seated(factory: PlacementGroupFactory, resource: str) -> PlacementGroupFacto
 
 
 def _widest(trial: Trial) -> float:
-    """The GPUs that the largest part of a trial needs on one machine."""
+    """The GPUs of a trial's largest bundle, which must be on one machine."""
     return float(max(each.get("GPU", 0.0) for each in trial.placement_group_factory.bundles))
 
 
 def _saves(trial: Trial, result: Mapping[str, Any]) -> bool:
-    """Whether nothing is lost if a trial is paused at this result."""
+    """Whether a trial that is paused at this result loses nothing."""
     kind = trial.get_trainable_cls()
     if isinstance(kind, type) and issubclass(kind, FunctionTrainable):
         return bool(result.get("should_checkpoint"))
@@ -295,7 +297,7 @@ def _saves(trial: Trial, result: Mapping[str, Any]) -> bool:
 
 
 def _chosen(controller: Any, wrapped: TrialScheduler, most: int) -> Iterator[Trial]:
-    """All trials that a scheduler would run, one after the other, though it names one at a time."""
+    """All trials that a scheduler would run; it names one at a time."""
     with _shown_as_running() as show:
         for _ in range(most):
             trial = wrapped.choose_trial_to_run(controller)
@@ -307,7 +309,7 @@ def _chosen(controller: Any, wrapped: TrialScheduler, most: int) -> Iterator[Tri
 
 @contextmanager
 def _shown_as_running() -> Iterator[Callable[[Trial], None]]:
-    """Let trials look as if they ran, for a while; Tune's own lists are not touched."""
+    """Show trials as running within the context; Tune's own lists do not change."""
     before: list[tuple[Trial, str]] = []
 
     def show(trial: Trial) -> None:

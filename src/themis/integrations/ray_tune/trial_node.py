@@ -1,22 +1,22 @@
 r"""The process in a lease: a Ray node on the leased GPUs, for one trial. Standard library only.
 
-    python -m themis.integrations.ray_tune.seat --driver HOST:PORT --ray HOST:PORT \
+    python -m themis.integrations.ray_tune.trial_node --driver HOST:PORT --ray HOST:PORT \
         --trial 07 --mark themis-6f- --node '{"CPU": 1}'
 
-It runs under a supervisor like any job. The Ray node is its child, and what the trial does are
-children of that, so all of it ends with the lease, whatever the script or Ray believe.
+It runs under a supervisor like any job. The Ray node is its child, and the trial's processes are
+children of the Ray node, so all of it ends with the lease, whatever the script or Ray believe.
 
-It talks to the script in lines of JSON:
+It exchanges lines of JSON with the script:
 
-| from the seat | |
+| to the script | |
 |---|---|
-| `{"trial", "secret", "run", "rank", "world", "gpus", "grace"}` | first of all |
-| `{"leave": true}` | it was told to go: the trial has the grace to save |
+| `{"trial", "secret", "run", "rank", "world", "gpus", "grace"}` | the first line |
+| `{"leave": true}` | the lease ends: the trial has the grace to save |
 
 | from the script | |
 |---|---|
 | `{"it": 12, "values": {...}}` | a result of the trial, to be reported as the job's |
-| `{"go": true}` | the trial is not here any more |
+| `{"go": true}` | the trial has left |
 """
 
 import argparse
@@ -39,32 +39,32 @@ from typing import Any
 
 from themis import reporting
 
-SECRET_VARIABLE = "TUNE_SEAT_SECRET"
-"""What a seat shows the script, so that nobody else is taken for one."""
-OPTIONS_VARIABLE = "TUNE_SEAT_RAY_OPTIONS"
-"""More options of `ray start`, as JSON."""
-LABEL = "themis-seat"
-"""Of the node, with the trial: an engine on the same Ray must not take it for another machine."""
+SECRET_VARIABLE = "TUNE_NODE_SECRET"
+"""The environment variable with the secret by which the script knows its nodes."""
+OPTIONS_VARIABLE = "TUNE_NODE_RAY_OPTIONS"
+"""The environment variable with more options of `ray start`, as JSON."""
+LABEL = "themis-trial"
+"""The label of the Ray node: an engine on the same Ray must not take it for a machine."""
 GRACE_VARIABLE = "THEMIS_GRACE"
 RAY_OPTIONS = ("--object-store-memory", str(512 * 1024**2))
-"""Of a node: several share a machine, and each would take a third of its memory."""
+"""Several nodes share a machine, and by default each takes a third of its memory."""
 _MOST_LINE = 65536
 _CALM_END = 3.0
-"""Seconds that the Ray node has to say goodbye; the cluster else believes in it for a while."""
+"""Seconds that the Ray node has to leave its cluster, which else expects it for a while."""
 _PATIENCE = 30.0
 _LONG = 14
-"""Characters of a folder, beyond which the names of Ray's sockets in it are too long for them."""
+"""The longest folder in which the paths of Ray's sockets are short enough."""
 _WATCHED = {
     socket.TCP_KEEPIDLE: 15,
     socket.TCP_KEEPINTVL: 5,
     socket.TCP_KEEPCNT: 6,
-    socket.TCP_USER_TIMEOUT: 45_000,  # the same when something was said, in milliseconds
+    socket.TCP_USER_TIMEOUT: 45_000,  # for data that is not acknowledged, in milliseconds
 }
-"""Three quarters of a minute without an answer."""
+"""Give a connection up after 45 seconds without an answer."""
 
 
 class ScriptConnection:
-    """The way to the script: lines of JSON over one connection."""
+    """Lines of JSON over one connection to the script."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -75,12 +75,12 @@ class ScriptConnection:
         return self._connection.fileno()
 
     def say(self, words: dict[str, Any]) -> None:
-        """Send one; a script that is gone is noticed when reading."""
+        """Send a line; a script that is gone is noticed when reading."""
         with contextlib.suppress(OSError):
             self._connection.sendall(json.dumps(words).encode() + b"\n")
 
     def heard(self) -> Iterator[dict[str, Any]]:
-        """What is there to be read.
+        """Yield the lines that have arrived.
 
         Raises:
             EOFError: The script is gone.
@@ -102,14 +102,14 @@ class ScriptConnection:
 
 
 def enable_keepalive(connection: socket.socket) -> None:
-    """Have the kernel notice when the other machine is gone: by itself it would take two hours."""
+    """Have the kernel notice that the other machine is gone: by default it takes two hours."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _WATCHED.items():
         connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def connect(address: str) -> socket.socket:
-    """A connection to the script.
+    """Connect to the script.
 
     Raises:
         OSError: It does not answer.
@@ -131,7 +131,7 @@ def connect(address: str) -> socket.socket:
 def node_command(
     address: str, offered: dict[str, float], gpus: int, folder: str, trial: str
 ) -> list[str]:
-    """How the Ray node is started."""
+    """The command that starts the Ray node."""
     others = {name: value for name, value in offered.items() if name not in {"CPU", "GPU"}}
     labels, more = _labels(json.loads(os.environ.get(OPTIONS_VARIABLE, "[]")))
     return [
@@ -145,7 +145,7 @@ def node_command(
 
 
 def _labels(options: list[str]) -> tuple[list[str], list[str]]:
-    """The labels among the options, and the others: of two `--labels` Ray forgets the first."""
+    """The labels among the options, and the other options: Ray takes only one `--labels`."""
     labels, others, words = list[str](), list[str](), iter(options)
     for word in words:
         name, equals, value = word.partition("=")
@@ -157,7 +157,7 @@ def _labels(options: list[str]) -> tuple[list[str], list[str]]:
 
 
 def node_folder() -> Path:
-    """A place for Ray's sockets, whose names have to be short; the same for all runs of a job."""
+    """A folder for Ray's sockets, whose paths have to be short; the same for all runs of a job."""
     whose = f"{os.environ.get(reporting.CHECKPOINT_VARIABLE)} {os.environ.get('THEMIS_RANK')}"
     mark = hashlib.sha256(whose.encode()).hexdigest()[:10]
     root = tempfile.gettempdir()
@@ -165,10 +165,10 @@ def node_folder() -> Path:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder that is ours alone: Ray opens its own to everybody, and others know its name.
+    """Make a folder that only this user can open: Ray makes its own readable for all.
 
     Raises:
-        OSError: It cannot be made, or somebody else has been quicker.
+        OSError: It cannot be made, or another user made it.
     """
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
@@ -176,20 +176,20 @@ def make_private(folder: Path) -> None:
     if not stat.S_ISDIR(found.st_mode):
         raise PermissionError(f"{folder} is no folder")
     if found.st_uid != os.geteuid():
-        raise PermissionError(f"{folder} is that of user {found.st_uid}, not ours")
+        raise PermissionError(f"{folder} belongs to user {found.st_uid}")
     if found.st_mode & 0o077:
         raise PermissionError(f"{folder} is open to others (mode {found.st_mode & 0o777:o})")
 
 
-class SeatProcess:
-    """From the first word to the last."""
+class TrialNodeProcess:
+    """Serves the script until the lease ends."""
 
     def __init__(self, line: ScriptConnection, node: "subprocess.Popen[bytes]") -> None:
         self._line = line
         self._node = node
 
     def serve(self) -> int:
-        """Until it is told to go; returns the exit code."""
+        """Run until the trial has left; returns the exit code."""
         stop = reporting.stop_notice
         leaving = False
         while True:
@@ -208,7 +208,7 @@ class SeatProcess:
                 return reporting.GRACEFUL_EXIT
 
     def _take(self, words: dict[str, Any]) -> bool:
-        """Whether to stay."""
+        """Take a line; returns whether to stay."""
         if "it" in words:
             values = dict(words.get("values") or {})
             reporting.report(words["it"], values.pop("loss", None), **values)
@@ -216,14 +216,14 @@ class SeatProcess:
 
 
 def main() -> int:
-    """The whole life of a seat."""
-    parser = argparse.ArgumentParser(prog="themis.integrations.ray_tune.seat")
+    """Start a Ray node, serve the script, and end the Ray node; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="themis.integrations.ray_tune.trial_node")
     for name in ("driver", "ray", "trial", "mark", "node"):
         parser.add_argument(f"--{name}", required=True)
     options = parser.parse_args()
     reporting.stop_notice.watch()
     environ = os.environ
-    secret = environ.pop(SECRET_VARIABLE, "")  # Not for Ray, nor for what it starts.
+    secret = environ.pop(SECRET_VARIABLE, "")  # Neither Ray nor its children may see it.
     gpus = len([gpu for gpu in environ.get("THEMIS_GPUS", "").split(",") if gpu])
     folder = node_folder()
     try:
@@ -247,7 +247,7 @@ def main() -> int:
             "grace": float(environ.get(GRACE_VARIABLE, "0")),
         }
     )
-    code = SeatProcess(line, node).serve()
+    code = TrialNodeProcess(line, node).serve()
     with contextlib.suppress(subprocess.TimeoutExpired, ProcessLookupError):
         node.send_signal(signal.SIGTERM)
         node.wait(_CALM_END)

@@ -18,9 +18,9 @@ import pytest
 
 import themis
 from themis.engines.ray import cluster
-from themis.integrations.ray_tune import seat as seats
-from themis.integrations.ray_tune.seat import node_command, node_folder
-from themis.integrations.ray_tune.seat_server import LeasedSeat, SeatServer
+from themis.integrations.ray_tune import trial_node
+from themis.integrations.ray_tune.trial_node import node_command, node_folder
+from themis.integrations.ray_tune.trial_node_server import TrialNode, TrialNodeServer
 
 NODE = """
 import json, os, signal, sys, time
@@ -40,19 +40,19 @@ def until(true: Callable[[], object], seconds: float = 30.0) -> None:
 
 
 @pytest.fixture
-def floor() -> Iterator[SeatServer]:
-    made = SeatServer("127.0.0.1")
+def node_server() -> Iterator[TrialNodeServer]:
+    made = TrialNodeServer("127.0.0.1")
     yield made
     made.close()
 
 
 class Lease:
-    """A seat's process, as its supervisor would start it."""
+    """A node's process, as its supervisor would start it."""
 
     def __init__(
         self,
         folder: Path,
-        floor: SeatServer,
+        node_server: TrialNodeServer,
         secret: str = "",
         planted: Callable[[Path], object] | None = None,
     ) -> None:
@@ -71,9 +71,9 @@ class Lease:
                 *(
                     sys.executable,
                     "-m",
-                    "themis.integrations.ray_tune.seat",
+                    "themis.integrations.ray_tune.trial_node",
                     "--driver",
-                    floor.address,
+                    node_server.address,
                 ),
                 *("--ray", "10.0.0.1:6379", "--trial", "3", "--mark", "themis-ab-"),
                 *("--node", '{"CPU": 2.0, "disk": 1.0}'),
@@ -88,7 +88,7 @@ class Lease:
                 "THEMIS_GRACE": "12.5",
                 "THEMIS_METRICS": str(self.metrics),
                 "THEMIS_CHECKPOINT_DIR": str(folder),
-                "TUNE_SEAT_SECRET": secret or floor.secret,
+                "TUNE_NODE_SECRET": secret or node_server.secret,
                 "NODE_LOG": str(self.log),
                 "TMPDIR": str(self.short),
             },
@@ -113,17 +113,19 @@ class Lease:
         shutil.rmtree(self.short)
 
 
-def seated(floor: SeatServer) -> LeasedSeat:
-    until(lambda: floor.seat("3"))
-    seat = floor.seat("3")
-    assert seat is not None
-    return seat
+def on_own_node(node_server: TrialNodeServer) -> TrialNode:
+    until(lambda: node_server.node("3"))
+    node = node_server.node("3")
+    assert node is not None
+    return node
 
 
-def test_a_lease_becomes_a_ray_node_with_its_gpus(tmp_path: Path, floor: SeatServer) -> None:
-    with Lease(tmp_path, floor) as lease:
-        seat = seated(floor)
-        assert (seat.world, seat.gpus, seat.grace, seat.leaving_since) == (1, 2, 12.5, None)
+def test_a_lease_becomes_a_ray_node_with_its_gpus(
+    tmp_path: Path, node_server: TrialNodeServer
+) -> None:
+    with Lease(tmp_path, node_server) as lease:
+        node = on_own_node(node_server)
+        assert (node.world, node.gpus, node.grace, node.leaving_since) == (1, 2, 12.5, None)
         until(lambda: lease.log.exists() and lease.log.read_text())
         words, environ = json.loads(lease.log.read_text())
         assert words[words.index("--address") + 1] == "10.0.0.1:6379"
@@ -131,13 +133,15 @@ def test_a_lease_becomes_a_ray_node_with_its_gpus(tmp_path: Path, floor: SeatSer
         assert words[words.index("--num-cpus") + 1] == "2"
         offered = json.loads(words[words.index("--resources") + 1])
         assert offered == {"disk": 1.0, "themis-ab-3": 1}
-        assert words[words.index("--labels") + 1] == "themis-seat=3"
+        assert words[words.index("--labels") + 1] == "themis-trial=3"
         assert environ["CUDA_VISIBLE_DEVICES"] == "GPU-aa,GPU-bb"
-        assert "TUNE_SEAT_SECRET" not in environ
+        assert "TUNE_NODE_SECRET" not in environ
 
 
-def test_what_ray_opens_to_everybody_is_behind_a_door(tmp_path: Path, floor: SeatServer) -> None:
-    with Lease(tmp_path, floor) as lease:
+def test_what_ray_opens_to_everybody_is_behind_a_door(
+    tmp_path: Path, node_server: TrialNodeServer
+) -> None:
+    with Lease(tmp_path, node_server) as lease:
         until(lambda: lease.log.exists() and lease.log.read_text())
         words, _ = json.loads(lease.log.read_text())
         folder = Path(words[words.index("--temp-dir") + 1])
@@ -162,16 +166,16 @@ def _of_another(place: Path) -> None:
         pytest.param(_open_to_all, "open to others", id="open"),
         pytest.param(
             _of_another,
-            "that of user 12345",
+            "belongs to user 12345",
             id="of another",
             marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a folder away"),
         ),
     ],
 )
 def test_no_node_is_started_where_others_can_interfere(
-    tmp_path: Path, floor: SeatServer, planted: Callable[[Path], object], reason: str
+    tmp_path: Path, node_server: TrialNodeServer, planted: Callable[[Path], object], reason: str
 ) -> None:
-    with Lease(tmp_path, floor, planted=planted) as lease:
+    with Lease(tmp_path, node_server, planted=planted) as lease:
         said, _ = lease.process.communicate(timeout=30)
         assert lease.process.returncode == 1
         assert reason in said
@@ -179,22 +183,24 @@ def test_no_node_is_started_where_others_can_interfere(
 
 
 @pytest.mark.parametrize("options", [["--labels=a=b,c=d"], ["--labels", "a=b,c=d"]])
-def test_labels_of_the_user_do_not_hide_that_a_node_is_a_seat(
+def test_labels_of_the_user_do_not_hide_that_a_node_is_a_node(
     monkeypatch: pytest.MonkeyPatch, options: list[str]
 ) -> None:
-    monkeypatch.setenv(seats.OPTIONS_VARIABLE, json.dumps([*options, "--verbose"]))
+    monkeypatch.setenv(trial_node.OPTIONS_VARIABLE, json.dumps([*options, "--verbose"]))
     words = node_command("10.0.0.1:6379", {}, 1, "/tmp/x", "07")
     told = [word for word in words if word.startswith("--labels")]
     assert told == ["--labels"], "of two Ray forgets one"
-    assert words[words.index("--labels") + 1] == f"a=b,c=d,{cluster.SEAT_LABEL}=07"
+    assert words[words.index("--labels") + 1] == f"a=b,c=d,{cluster.TRIAL_LABEL}=07"
     assert words[-1] == "--verbose"
 
 
-def test_results_of_a_trial_are_those_of_its_job(tmp_path: Path, floor: SeatServer) -> None:
-    with Lease(tmp_path, floor) as lease:
-        seated(floor)
-        floor.report("3", 12, {"loss": 0.5})
-        floor.report("3", 13, {"accuracy": 0.9})
+def test_results_of_a_trial_are_those_of_its_job(
+    tmp_path: Path, node_server: TrialNodeServer
+) -> None:
+    with Lease(tmp_path, node_server) as lease:
+        on_own_node(node_server)
+        node_server.report("3", 12, {"loss": 0.5})
+        node_server.report("3", 13, {"accuracy": 0.9})
         until(lambda: lease.metrics.exists() and len(lease.metrics.read_text().splitlines()) == 2)
         told = [json.loads(line) for line in lease.metrics.read_text().splitlines()]
         assert [(each["it"], each["loss"], each.get("accuracy")) for each in told] == [
@@ -203,95 +209,104 @@ def test_results_of_a_trial_are_those_of_its_job(tmp_path: Path, floor: SeatServ
         ]
 
 
-def test_a_seat_that_is_told_to_go_waits_for_its_trial(tmp_path: Path, floor: SeatServer) -> None:
-    with Lease(tmp_path, floor) as lease:
-        seated(floor)
+def test_a_node_that_is_told_to_go_waits_for_its_trial(
+    tmp_path: Path, node_server: TrialNodeServer
+) -> None:
+    with Lease(tmp_path, node_server) as lease:
+        on_own_node(node_server)
         lease.process.send_signal(signal.SIGTERM)
-        until(lambda: seated(floor).leaving_since is not None)
+        until(lambda: on_own_node(node_server).leaving_since is not None)
         assert lease.process.poll() is None
-        floor.let_go("3")
+        node_server.let_go("3")
         assert lease.process.wait(30) == themis.GRACEFUL_EXIT
-        until(lambda: floor.seat("3") is None)
+        until(lambda: node_server.node("3") is None)
 
 
-def test_a_seat_waits_for_nobody_when_no_trial_is_left(tmp_path: Path, floor: SeatServer) -> None:
-    with Lease(tmp_path, floor) as lease:
-        seated(floor)
-        floor.dismiss()
+def test_a_node_waits_for_nobody_when_no_trial_is_left(
+    tmp_path: Path, node_server: TrialNodeServer
+) -> None:
+    with Lease(tmp_path, node_server) as lease:
+        on_own_node(node_server)
+        node_server.dismiss()
         lease.process.send_signal(signal.SIGTERM)
         assert lease.process.wait(30) == themis.GRACEFUL_EXIT
 
 
-def test_a_seat_ends_with_its_script(tmp_path: Path, floor: SeatServer) -> None:
-    with Lease(tmp_path, floor) as lease:
-        seated(floor)
-        floor.close()
+def test_a_node_ends_with_its_script(tmp_path: Path, node_server: TrialNodeServer) -> None:
+    with Lease(tmp_path, node_server) as lease:
+        on_own_node(node_server)
+        node_server.close()
         assert lease.process.wait(30) == themis.GRACEFUL_EXIT
 
 
-def test_a_node_that_ends_by_itself_is_a_failure(tmp_path: Path, floor: SeatServer) -> None:
-    with Lease(tmp_path, floor) as lease:
-        seated(floor)
+def test_a_node_that_ends_by_itself_is_a_failure(
+    tmp_path: Path, node_server: TrialNodeServer
+) -> None:
+    with Lease(tmp_path, node_server) as lease:
+        on_own_node(node_server)
         Path(f"{lease.log}.die").touch()
         assert lease.process.wait(30) == 1
 
 
-def test_strangers_have_no_seat(tmp_path: Path, floor: SeatServer) -> None:
-    with Lease(tmp_path, floor, secret="guess") as lease:
+def test_strangers_have_no_node(tmp_path: Path, node_server: TrialNodeServer) -> None:
+    with Lease(tmp_path, node_server, secret="guess") as lease:
         assert lease.process.wait(30) == themis.GRACEFUL_EXIT
-        assert floor.trials() == ()
+        assert node_server.trials() == ()
 
 
-def hello(floor: SeatServer, **change: object) -> socket.socket:
-    host, _, port = floor.address.rpartition(":")
+def hello(node_server: TrialNodeServer, **change: object) -> socket.socket:
+    host, _, port = node_server.address.rpartition(":")
     connection = socket.create_connection((host, int(port)), timeout=10)
-    words = {"trial": "3", "secret": floor.secret, "run": 1}
+    words = {"trial": "3", "secret": node_server.secret, "run": 1}
     words |= {"rank": 0, "world": 1, "gpus": 1, "grace": 5.0}
     connection.sendall(json.dumps(words | change).encode() + b"\n")
     return connection
 
 
-def test_a_seat_on_two_machines_counts_when_both_are_there(floor: SeatServer) -> None:
-    with hello(floor, world=2, gpus=2, grace=9.0) as first:
-        until(lambda: "3" in floor.trials())
-        assert floor.seat("3") is None
-        with hello(floor, rank=1, world=2, gpus=1):
-            seat = seated(floor)
-            assert (seat.world, seat.gpus, seat.widest, seat.grace) == (2, 3, 2, 5.0)
-            floor.report("3", 1, {})
+def test_a_node_on_two_machines_counts_when_both_are_there(node_server: TrialNodeServer) -> None:
+    with hello(node_server, world=2, gpus=2, grace=9.0) as first:
+        until(lambda: "3" in node_server.trials())
+        assert node_server.node("3") is None
+        with hello(node_server, rank=1, world=2, gpus=1):
+            node = on_own_node(node_server)
+            assert (node.world, node.gpus, node.widest, node.grace) == (2, 3, 2, 5.0)
+            node_server.report("3", 1, {})
             assert json.loads(first.recv(100))["it"] == 1
-        until(lambda: floor.seat("3") is None)
+        until(lambda: node_server.node("3") is None)
 
 
-def test_those_of_an_earlier_run_are_no_part_of_the_next(floor: SeatServer) -> None:
-    with hello(floor, run=7, world=2) as old, hello(floor, run=7, rank=1, world=2, gpus=4) as gone:
-        before = seated(floor)
-        with hello(floor, run=9, world=2, gpus=2):
+def test_those_of_an_earlier_run_are_no_part_of_the_next(node_server: TrialNodeServer) -> None:
+    with (
+        hello(node_server, run=7, world=2) as old,
+        hello(node_server, run=7, rank=1, world=2, gpus=4) as gone,
+    ):
+        before = on_own_node(node_server)
+        with hello(node_server, run=9, world=2, gpus=2):
             assert old.recv(100) == gone.recv(100) == b""
-            assert floor.seat("3") is None, "its other machine has not called"
-            with hello(floor, run=7, rank=1, world=2, gpus=4) as late:
+            assert node_server.node("3") is None, "its other machine has not called"
+            with hello(node_server, run=7, rank=1, world=2, gpus=4) as late:
                 assert late.recv(100) == b""
-            assert floor.seat("3") is None
-            with hello(floor, run=9, rank=1, world=2):
-                seat = seated(floor)
-                assert (seat.gpus, seat.world) == (3, 2)
-                assert seat.key != before.key
+            assert node_server.node("3") is None
+            with hello(node_server, run=9, rank=1, world=2):
+                node = on_own_node(node_server)
+                assert (node.gpus, node.world) == (3, 2)
+                assert node.key != before.key
 
 
-def test_a_seat_says_which_run_it_is(tmp_path: Path, floor: SeatServer) -> None:
-    with Lease(tmp_path, floor) as lease:
-        seated(floor)
-        with hello(floor, run=16) as earlier:
+def test_a_node_says_which_run_it_is(tmp_path: Path, node_server: TrialNodeServer) -> None:
+    with Lease(tmp_path, node_server) as lease:
+        on_own_node(node_server)
+        with hello(node_server, run=16) as earlier:
             assert earlier.recv(100) == b""
-        with hello(floor, run=18):
+        with hello(node_server, run=18):
             assert lease.process.wait(30) == themis.GRACEFUL_EXIT
 
 
-def test_a_machine_that_is_gone_is_noticed_soon(floor: SeatServer) -> None:
-    made = seats.connect(floor.address)
-    with made, hello(floor) as other:
-        seated(floor)
-        (caller,) = floor._callers["3"].values()
+def test_a_machine_that_is_gone_is_noticed_soon(node_server: TrialNodeServer) -> None:
+    made = trial_node.connect(node_server.address)
+    with made, hello(node_server) as other:
+        on_own_node(node_server)
+        (caller,) = node_server._callers["3"].values()
         for end in (made, caller.connection):
             idle, interval, count = (
                 end.getsockopt(socket.IPPROTO_TCP, option)
@@ -303,15 +318,15 @@ def test_a_machine_that_is_gone_is_noticed_soon(floor: SeatServer) -> None:
 
 
 @pytest.mark.parametrize("words", [b"\n", b"[]\n", b'{"trial": "3"}\n', b"x" * 10000 + b"\n"])
-def test_nonsense_at_the_door_does_not_matter(floor: SeatServer, words: bytes) -> None:
-    host, _, port = floor.address.rpartition(":")
+def test_nonsense_at_the_door_does_not_matter(node_server: TrialNodeServer, words: bytes) -> None:
+    host, _, port = node_server.address.rpartition(":")
     connection = socket.create_connection((host, int(port)), timeout=10)
     with connection, contextlib.suppress(OSError):  # It may have hung up in the middle of it.
         connection.sendall(words)
         connection.shutdown(socket.SHUT_WR)
         assert connection.recv(100) == b""
-    with hello(floor):
-        seated(floor)
+    with hello(node_server):
+        on_own_node(node_server)
 
 
 def test_names_of_rays_sockets_are_short_enough(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,11 @@
-"""Where seats call: which trials have GPUs now, and which have to leave them.
+"""The script's end of the connections of trial nodes: which trials have GPUs, and must leave them.
 
-    floor = Floor("127.0.0.1")
-    floor.seat("07")              # Seat(..., leaving_since=None), or None if it has none
-    floor.report("07", 12, {"loss": 0.3})
-    floor.let_go("07")            # the trial is saved and gone
+    server = TrialNodeServer("127.0.0.1")
+    server.node("07")              # TrialNode(..., leaving_since=None), or None if it has none
+    server.report("07", 12, {"loss": 0.3})
+    server.let_go("07")            # the trial is saved and has left
 
-Each seat has a thread that listens to it; all calls may come from any thread.
+Each connection has a thread of its own; methods may be called from any thread.
 """
 
 import contextlib
@@ -21,28 +21,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from themis.integrations.ray_tune.seat import enable_keepalive
+from themis.integrations.ray_tune.trial_node import enable_keepalive
 
 _LOG = logging.getLogger(__name__)
 _MOST_LINE = 4096
 _HELLO = 10.0
-"""Seconds that a caller has to say who it is."""
+"""Seconds that a caller has to send its first line."""
 
 
 @dataclass(frozen=True, slots=True)
-class LeasedSeat:
-    """GPUs that a trial has, perhaps on several machines."""
+class TrialNode:
+    """The Ray nodes of a trial, one on each machine of its lease, seen as one."""
 
     key: int
-    """Another one for each start."""
+    """Different for each start."""
     world: int
-    """How many machines it is on,"""
+    """How many machines it is on."""
     gpus: int
-    """and how many GPUs it has on all of them together,"""
+    """All its GPUs."""
     widest: int
-    """and how many at most on one."""
+    """The most GPUs on one machine."""
     grace: float
-    """Seconds that it has to save when told to go."""
+    """Seconds that a trial has to save when its lease ends."""
     leaving_since: float | None = None
 
 
@@ -58,41 +58,41 @@ class _Caller:
     leaving_since: float | None = None
 
 
-class SeatServer:
-    """All seats of one script."""
+class TrialNodeServer:
+    """The trial nodes of one script."""
 
     def __init__(self, host: str, port: int = 0) -> None:
         """Listen.
 
         Args:
-            host: The address of this machine that nodes reach it by.
-            port: Where; 0 for any that is free.
+            host: The address of this machine, as nodes reach it.
+            port: The port; 0 for any that is free.
         """
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._server = socket.create_server((host, port), family=family, backlog=128)
         self.secret = secrets.token_hex(16)
         self._lock = threading.Lock()
         self._callers: dict[str, dict[int, _Caller]] = {}
-        """By trial and rank."""
+        """Connections by trial and rank."""
         self._count = 0
         self._closed = self._dismissed = False
-        threading.Thread(target=self._accept, name="seats", daemon=True).start()
+        threading.Thread(target=self._accept, name="nodes", daemon=True).start()
 
     @property
     def address(self) -> str:
-        """Where seats call."""
+        """HOST:PORT for nodes."""
         host, port = self._server.getsockname()[:2]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
-    def seat(self, trial: str) -> LeasedSeat | None:
-        """The seat of a trial, if it is whole: all machines have called."""
+    def node(self, trial: str) -> TrialNode | None:
+        """The node of a trial, if all its machines have called."""
         with self._lock:
             callers = self._callers.get(trial, {})
             if not callers or len(callers) < max(each.world for each in callers.values()):
                 return None
             first = min(callers.values(), key=lambda each: each.rank)
             told = [t for each in callers.values() if (t := each.leaving_since) is not None]
-            return LeasedSeat(
+            return TrialNode(
                 first.number,
                 len(callers),
                 sum(each.gpus for each in callers.values()),
@@ -102,35 +102,35 @@ class SeatServer:
             )
 
     def trials(self) -> tuple[str, ...]:
-        """Those of which somebody has called."""
+        """Trials with a connection."""
         with self._lock:
             return tuple(self._callers)
 
     def report(self, trial: str, iteration: float, values: Mapping[str, float]) -> None:
-        """Pass a result on, to be reported as the job's."""
+        """Send a result, for the node to report as the job's."""
         self._say(trial, {"it": iteration, "values": dict(values)}, first_only=True)
 
     def let_go(self, trial: str) -> None:
-        """Tell a seat that its trial is not there any more."""
+        """Tell a node that its trial has left."""
         self._say(trial, {"go": True})
 
     def dismiss(self) -> None:
-        """No trial is left: seats may go when they are told to."""
+        """Let nodes leave when their lease ends: no trial is left."""
         self._dismissed = True
         for trial in self.trials():
-            seat = self.seat(trial)
-            if seat is not None and seat.leaving_since is not None:
+            node = self.node(trial)
+            if node is not None and node.leaving_since is not None:
                 self.let_go(trial)
 
     def close(self) -> None:
-        """Hang up: all seats leave."""
+        """Close all connections: all nodes leave."""
         self._closed = True
         with contextlib.suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
         with self._lock:
-            everybody = [each for ranks in self._callers.values() for each in ranks.values()]
-        for each in everybody:
+            callers = [each for ranks in self._callers.values() for each in ranks.values()]
+        for each in callers:
             with contextlib.suppress(OSError):
                 each.connection.shutdown(socket.SHUT_RDWR)
 
@@ -177,7 +177,7 @@ class SeatServer:
     def _welcome(self, connection: socket.socket, line: bytes) -> tuple[str, _Caller]:
         said = json.loads(line)
         if not hmac.compare_digest(str(said["secret"]).encode(), self.secret.encode()):
-            raise ValueError("a stranger")
+            raise ValueError("wrong secret")
         grace = float(said["grace"])
         with self._lock:
             self._count += 1
@@ -193,12 +193,12 @@ class SeatServer:
             trial = str(said["trial"])
             callers = self._callers.get(trial, {})
             if any(each.run > caller.run for each in callers.values()):
-                raise ValueError("of a run that is over")
-            # Its machine may have died, which is not seen at once, or the others of its run have.
+                raise ValueError("an earlier run")
+            # An earlier run's machine may have died unseen, or the others of that run have.
             for each in [each for each in callers.values() if each.run < caller.run]:
                 del callers[each.rank]
                 with contextlib.suppress(OSError):
                     each.connection.shutdown(socket.SHUT_RDWR)
             self._callers[trial] = {**callers, caller.rank: caller}
-        _LOG.debug("trial %s has a seat: %s GPUs, rank %s", trial, caller.gpus, caller.rank)
+        _LOG.debug("trial %s has a node: %s GPUs, rank %s", trial, caller.gpus, caller.rank)
         return trial, caller
