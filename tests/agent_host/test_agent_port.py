@@ -24,18 +24,20 @@ from themis.core.model import AppId, Bid, GpuId, JobId, Lease, LeaseSource, Mach
 from themis.core.model.presets import preset
 from themis.core.policies import policy
 from themis.core.steward.commands import DurableChanges, Outcome
-from themis.core.steward.events import (
-    AgentSpoke,
-    ReleaseRequested,
-    RunRequested,
-    StewardEvent,
-    StopRequested,
+from themis.core.steward.events import AgentSpoke, StewardEvent
+from themis.protocol.agent_messages import (
+    AgentReport,
+    BidReply,
+    HostedApps,
+    News,
+    ReleaseRequest,
+    RunRequest,
+    StopRequest,
+    SubmittedApp,
 )
-from themis.protocol.agent_messages import AgentReport, Hosted, News, SubmittedApp
 from themis.protocol.node_messages import NodeReport, SlotReport, SlotState
 from themis.rpc.wire.convert import from_bytes, to_bytes
-from themis.service.cluster_clock import Sources
-from themis.service.persistence.recovery import recover
+from themis.service.persistence.recovery import TimeSources, recover
 from themis.service.persistence.start_parameters import StartParameters
 from themis.service.persistence.store import open_store
 from themis.service.service import Service
@@ -122,15 +124,15 @@ class Live:
         """As the loop does, but for what an agent says."""
         if not isinstance(event, AgentSpoke):
             return self._apply(event)
-        match event.event:
-            case ev.BidReceived(round=number, bid=bid) if number >= ROUND:
+        match event.request:
+            case BidReply(round=number, bid=bid) if number >= ROUND:
                 self.seen.append(("bid", number, bid))
-            case RunRequested(job=job, gpus=gpus, limit=limit, key=key):
+            case RunRequest(job=job, gpus=gpus, limit=limit, key=key):
                 self.jobs[key] = job
                 self.seen.append(("start", job, gpus, limit))
-            case StopRequested(key=key):
+            case StopRequest(key=key):
                 self.seen.append(("stop", self.jobs[key]))
-            case ReleaseRequested(gpus=gpus):
+            case ReleaseRequest(gpus=gpus):
                 self.seen.append(("release", gpus))
             case _:
                 pass
@@ -144,7 +146,7 @@ class Live:
         news = await self.service.agents.exchange(_carried(AgentReport, report))
         return _carried(News, news)
 
-    async def hosted(self, revision: int) -> Hosted:
+    async def hosted(self, revision: int) -> HostedApps:
         raise NotImplementedError
 
     async def sheet(self, app: AppId) -> SubmittedApp:
@@ -160,7 +162,7 @@ async def live(folder: Path) -> AsyncIterator[Ends]:
     store = open_store(f"sqlite:///{folder / 'store.db'}", reserve_bytes=0)
     parameters = StartParameters("themis", settings=Settings())
     clock = asyncio.get_running_loop().time
-    sources = Sources(clock, clock)
+    sources = TimeSources(clock, clock)
     state = recover(store, parameters, "test", seed=3, node_ttl=1e5, sources=sources)
     service = Service(state, store, Inline(), AtOnce())
     await service.start()
@@ -168,9 +170,8 @@ async def live(folder: Path) -> AsyncIterator[Ends]:
     await service.submissions.submit(SWEEP.spec, key="sweep")
     ends = Live(service)
     file = AppFile(SWEEP.spec.id, ("train",), stop=StopConditions(StopRule.HALVING, 150))
-    plan = SweepPlan(
-        SWEEP.spec, tuple(PlannedTrial(job.id, {}) for job in SWEEP.spec.jobs), SWEEP.tuner
-    )
+    trials = tuple(PlannedTrial(job.id, {}) for job in SWEEP.spec.jobs)
+    plan = SweepPlan(file, 0, SWEEP.spec, trials, SWEEP.tuner)
     agent = AgentRunner(ends, file, plan, random.Random(1), monotonic=clock, wall=clock)
     running = asyncio.create_task(agent.run())
     await ends.settle()

@@ -37,7 +37,7 @@ _FRESH = 0.5
 """How long an answer of Ray stays valid, in seconds."""
 _ACCELERATOR = "ray.io/accelerator-type"
 TRIAL_LABEL = "themis-trial"
-"""Of nodes that `integrations.ray_tune.trial_node` starts in a lease: their GPUs are those of another node."""
+"""The label of trial nodes (`integrations.ray_tune`), whose GPUs are those of another node."""
 _WAITING, _PLACED = "PENDING", "CREATED"
 
 
