@@ -113,7 +113,7 @@ def test_a_stream_that_the_service_ended_is_opened_again(
     at_the_door(tmp_path, door=door)(work)
 
 
-def test_a_message_that_is_too_long_is_not_weather(tmp_path: Path) -> None:
+def test_a_message_that_is_too_long_is_refused_for_good(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         talk = CallStream(world.connection(Role.NODE, "m0"), REPORTS)
         with pytest.raises(RefusedError, match="at most 4194304"):
@@ -123,7 +123,7 @@ def test_a_message_that_is_too_long_is_not_weather(tmp_path: Path) -> None:
     at_the_door(tmp_path)(work)
 
 
-def test_a_service_that_ends_every_stream_is_weather(
+def test_a_service_that_ends_every_stream_is_unavailable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grpc_server, "_STREAM_LASTS", 0.0)
@@ -135,9 +135,7 @@ def test_a_service_that_ends_every_stream_is_weather(
     at_the_door(tmp_path)(work)
 
 
-def test_who_says_nothing_does_not_keep_a_stream(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_caller_loses_its_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpc_server, "_SILENCE", 0.05)
 
     async def work(world: World) -> None:
@@ -173,7 +171,7 @@ def test_streams_are_counted_and_those_on_which_nothing_is_said_are_calls_too(
     at_the_door(tmp_path, door=door)(work)
 
 
-def test_all_apps_that_an_owner_may_have_find_room_on_one_connection(tmp_path: Path) -> None:
+def test_all_apps_of_an_owner_fit_on_one_connection(tmp_path: Path) -> None:
     limits = CallerLimits(streams=1100, apps=1100)
     door = GrpcSettings(limits=limits, monotonic=lambda: 100.0)
 
@@ -188,7 +186,7 @@ def test_all_apps_that_an_owner_may_have_find_room_on_one_connection(tmp_path: P
     at_the_door(tmp_path, door=door)(work)
 
 
-def test_a_stranger_is_told_so_before_anything_is_said(tmp_path: Path) -> None:
+def test_an_unknown_caller_is_refused_before_its_first_message(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         stream = Connection(world.address).stream(REPORTS)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -199,7 +197,7 @@ def test_a_stranger_is_told_so_before_anything_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rpc", RPCS, ids=lambda rpc: rpc.path)
-def test_nobody_keeps_a_place_at_the_door_with_a_call_that_says_nothing(
+def test_a_call_without_a_message_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rpc: Rpc
 ) -> None:
     monkeypatch.setattr(grpc_server, "_SILENCE", 0.05)
@@ -254,7 +252,7 @@ def test_another_token_is_shown_on_another_stream(
     at_the_door(tmp_path)(work)
 
 
-def test_a_node_does_not_stand_in_line_behind_a_crowd_of_agents(tmp_path: Path) -> None:
+def test_a_node_does_not_queue_behind_a_crowd_of_agents(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         world.server._pace = LoopThrottle(0)  # It is nobody's turn.
         agent = asyncio.create_task(world.agent("ann").exchange(AgentReport(SWEEP, "s", 1, 0, 0)))
@@ -282,7 +280,7 @@ def test_what_is_given_up_is_not_waited_for_any_more(tmp_path: Path) -> None:
     at_the_door(tmp_path)(work)
 
 
-def test_a_door_that_closes_does_not_wait_for_who_says_nothing(tmp_path: Path) -> None:
+def test_a_closing_server_does_not_wait_for_silent_streams(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         node = world.node("m0")
         await node.report(report_of(1))
@@ -292,7 +290,7 @@ def test_a_door_that_closes_does_not_wait_for_who_says_nothing(tmp_path: Path) -
     at_the_door(tmp_path)(work)
 
 
-def test_a_door_that_closes_lets_a_stream_finish_its_answer_and_no_more(
+def test_a_closing_server_finishes_the_answer_under_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(world: World) -> None:
@@ -314,7 +312,7 @@ def test_a_door_that_closes_lets_a_stream_finish_its_answer_and_no_more(
     at_the_door(tmp_path)(work)
 
 
-def test_a_door_closes_while_a_silence_comes_to_its_end(
+def test_a_server_closes_while_a_silence_times_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(world: World) -> None:

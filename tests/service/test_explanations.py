@@ -42,7 +42,7 @@ def test_an_app_is_explained_from_its_arrival_to_its_end(tmp_path: Path) -> None
     asyncio.run(work())
 
 
-def test_it_is_told_to_its_owner_and_to_nobody_else(tmp_path: Path) -> None:
+def test_an_explanation_is_for_the_owner_and_admins(tmp_path: Path) -> None:
     async def work() -> None:
         async with http_service(tmp_path) as http:
             await http.submit("ann", "sweep", "ann")

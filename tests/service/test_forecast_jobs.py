@@ -75,7 +75,7 @@ def test_answers_come_one_after_the_other_and_the_last_is_final() -> None:
     asyncio.run(work())
 
 
-def test_few_are_answered_at_a_time_and_one_for_each_who_asks() -> None:
+def test_few_questions_run_at_a_time_and_one_per_caller() -> None:
     async def work() -> None:
         forecasts = Forecasts(SILENT, most=2, every=0.0)
         first = await forecasts.ask("ann", ready(QUESTION))
@@ -94,7 +94,7 @@ def test_few_are_answered_at_a_time_and_one_for_each_who_asks() -> None:
     asyncio.run(work())
 
 
-def test_who_asks_several_times_at_once_has_one_place() -> None:
+def test_a_caller_with_several_questions_has_one_place() -> None:
     async def work() -> None:
         forecasts = Forecasts(SILENT, most=2, every=0.0)
         await forecasts.ask("ann", ready(QUESTION))
@@ -179,7 +179,7 @@ def test_the_next_question_of_an_asker_comes_a_while_later() -> None:
     asyncio.run(work())
 
 
-def test_nobody_sees_the_questions_of_others() -> None:
+def test_a_caller_does_not_see_questions_of_others() -> None:
     async def work() -> None:
         forecasts = Forecasts(worker(saying(DONE)))
         name = await forecasts.ask("ann", ready(QUESTION))
@@ -331,7 +331,7 @@ def test_what_is_for_operators_is_denied_to_tenants(tmp_path: Path) -> None:
     with_service(tmp_path, work)
 
 
-def test_who_has_no_place_costs_no_plan_and_no_snapshot(
+def test_a_question_without_a_place_makes_no_plan_and_no_snapshot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []

@@ -148,7 +148,7 @@ def test_an_error_is_the_same_on_both_sides() -> None:
 # Who may call
 
 
-def test_a_node_speaks_for_itself_and_nobody_else(tmp_path: Path) -> None:
+def test_a_node_reports_for_itself_only(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         orders = await world.node("m0").report(report_of("m0"))
         assert orders.answers == 1
@@ -172,7 +172,7 @@ def test_only_a_node_reports(tmp_path: Path, role: Role) -> None:
     ("role", "subject"),
     [(Role.TENANT, "bob"), (Role.VIEWER, "ann"), (Role.NODE, "ann"), (Role.ADMIN, "ann")],
 )
-def test_nobody_else_speaks_for_an_app(tmp_path: Path, role: Role, subject: str) -> None:
+def test_only_the_owner_s_agents_speak_for_an_app(tmp_path: Path, role: Role, subject: str) -> None:
     async def work(world: World) -> None:
         with pytest.raises(DeniedError, match="agent poll"):
             await AgentClient(world.connection(role, subject)).exchange(says(EndApp()))
@@ -181,7 +181,7 @@ def test_nobody_else_speaks_for_an_app(tmp_path: Path, role: Role, subject: str)
     at_the_door(tmp_path)(work)
 
 
-def test_an_app_that_does_not_exist_looks_like_one_of_somebody_else(tmp_path: Path) -> None:
+def test_a_missing_app_looks_like_one_of_another_owner(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         messages = []
         for app in ("sweep", "no-such-app"):
@@ -193,7 +193,7 @@ def test_an_app_that_does_not_exist_looks_like_one_of_somebody_else(tmp_path: Pa
     at_the_door(tmp_path)(work)
 
 
-def test_without_a_valid_token_nobody_is_let_in(tmp_path: Path) -> None:
+def test_a_caller_without_a_valid_token_is_refused(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         with pytest.raises(UnknownCallerError):
             await NodeClient(Connection(world.address)).report(report_of("m0"))
@@ -261,7 +261,7 @@ def test_with_certificates_a_token_counts_only_on_its_own_machine(tmp_path: Path
     at_the_door(tmp_path, door=GrpcSettings(tls=tls))(work)
 
 
-def test_who_is_refused_is_in_the_audit_and_in_the_log_once(
+def test_a_refused_caller_is_audited_and_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = time.time()
@@ -365,7 +365,7 @@ def test_a_flood_is_stopped_and_told_when_to_come_again(tmp_path: Path) -> None:
     at_the_door(tmp_path, door=door)(work)
 
 
-def test_strangers_are_limited_too(tmp_path: Path) -> None:
+def test_unknown_callers_are_limited_too(tmp_path: Path) -> None:
     door = GrpcSettings(limits=CallerLimits(requests=1.0, burst=2.0), monotonic=lambda: 100.0)
 
     async def work(world: World) -> None:
@@ -378,7 +378,7 @@ def test_strangers_are_limited_too(tmp_path: Path) -> None:
     at_the_door(tmp_path, door=door)(work)
 
 
-def test_guessing_locks_nobody_out_who_has_a_valid_token(tmp_path: Path) -> None:
+def test_guessed_tokens_do_not_lock_out_valid_ones(tmp_path: Path) -> None:
     door = GrpcSettings(limits=CallerLimits(requests=1.0, burst=2.0), monotonic=lambda: 100.0)
 
     async def work(world: World) -> None:
@@ -499,7 +499,7 @@ def test_a_report_has_so_many_points_of_all_runs_at_most(tmp_path: Path) -> None
     at_the_door(tmp_path)(work)
 
 
-def test_who_says_much_is_counted_for_more(tmp_path: Path) -> None:
+def test_a_long_message_counts_for_more_calls(tmp_path: Path) -> None:
     door = GrpcSettings(limits=CallerLimits(requests=1.0, burst=10.0), monotonic=lambda: 100.0)
 
     async def work(world: World) -> None:
@@ -528,7 +528,7 @@ def test_a_crowd_that_calls_at_once_waits_its_turn(tmp_path: Path) -> None:
     at_the_door(tmp_path, door=door)(work)
 
 
-def test_connections_that_say_nothing_or_nonsense_keep_nobody_else_out(tmp_path: Path) -> None:
+def test_silent_or_broken_connections_leave_room_for_others(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         host, port = world.address.host, world.address.port
         strangers = [await asyncio.open_connection(host, port) for _ in range(100)]
@@ -625,7 +625,7 @@ def test_an_agent_that_was_replaced_learns_it_and_can_take_over_again(tmp_path: 
 # When nobody is there
 
 
-def test_a_service_that_is_down_is_weather_and_a_refusal_can_be_told(tmp_path: Path) -> None:
+def test_a_service_that_is_down_is_unavailable_and_a_refusal_is_not(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         node = world.node("m0")
         assert not await refused(world.address)
@@ -729,7 +729,7 @@ _EXPECTED = ("deadline exceeded", "unavailable: a later report")
 
 
 @pytest.mark.parametrize("rpc", RPCS, ids=lambda rpc: rpc.path)
-def test_nothing_that_is_sent_is_our_fault(
+def test_no_message_causes_an_internal_error(
     tmp_path: Path, rpc: Rpc, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def work(world: World) -> None:

@@ -23,7 +23,7 @@ def test_a_crowd_goes_on_in_order_and_a_timer_rings_in_between() -> None:
     assert done.index("timer") <= 6, "two turns at most"
 
 
-def test_who_is_cancelled_takes_nobody_s_turn_and_later_ones_wait_no_longer() -> None:
+def test_a_cancelled_call_takes_no_turn_and_later_ones_wait_no_longer() -> None:
     async def scene() -> list[int]:
         pace, done = LoopThrottle(1), list[int]()
 

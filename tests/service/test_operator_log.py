@@ -47,7 +47,7 @@ def test_what_happens_to_machines_and_apps_is_a_line(
     assert (found, words in text) == (level, True), text
 
 
-def test_what_is_refused_has_not_happened() -> None:
+def test_a_refused_event_is_logged_as_a_refusal_only() -> None:
     refusal = cmd.Refuse("m1", "a machine of this name has another shape")
     joined, left = ev.MachineJoined(1.0, TOPOLOGY.machines[1]), ev.MachineLeft(1.0, "m0")
     told = said(Outcome(DurableChanges((joined, left)), commands=(refusal,)))
@@ -73,7 +73,7 @@ def test_a_run_that_fails_is_a_line_when_it_ends_and_only_then() -> None:
         assert said(Outcome(DurableChanges(rows={"run/7": None, "result/7": well}))) == []
 
 
-def test_nobody_writes_lines_of_their_own() -> None:
+def test_text_from_outside_adds_no_lines_to_the_log() -> None:
     evil = result(3, message="x\nroot logged in\x1b[2J themis_0123456789ab_abcdefgh")
     [(_, text)] = said(Outcome(DurableChanges(rows={"run/7": None, "result/7": evil})))
     assert text.isprintable()

@@ -87,7 +87,7 @@ def test_apps_are_counted_by_the_reasons_that_people_see(tmp_path: Path) -> None
     asyncio.run(work())
 
 
-def test_who_must_not_see_names_sees_how_it_is_and_none(tmp_path: Path) -> None:
+def test_a_viewer_sees_the_worst_rho_without_names(tmp_path: Path) -> None:
     async def work() -> None:
         async with http_service(tmp_path) as http:
             await http.submit("ann", "secret-sweep", "ann")

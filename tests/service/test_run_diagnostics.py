@@ -270,7 +270,7 @@ def test_a_job_that_says_it_is_done_too_early_again_and_again_is_in_a_crash_loop
     assert job["message"].startswith("it exited with 0 at iteration 5 of 100;")
 
 
-def test_what_counts_of_runs_outlasts_those_who_spoke_for_their_app() -> None:
+def test_failures_of_runs_outlast_the_agent_of_their_app() -> None:
     scene = Scene()
     scene.train(3.0)
     scene.end(12.0, 1, 3)

@@ -345,7 +345,7 @@ def test_a_program_that_could_run_nowhere_is_refused_when_it_is_asked_for(
 
 
 @pytest.mark.parametrize("params", ["", "7", '{"q": NaN}', '{"q":' * 50_000, '{"q": 1}'])
-def test_parameters_that_nobody_could_be_shown_are_refused(tmp_path: Path, params: str) -> None:
+def test_parameters_that_are_no_json_object_are_refused(tmp_path: Path, params: str) -> None:
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, _):
             assert cluster.service is not None
@@ -622,7 +622,7 @@ def test_an_agent_is_told_that_its_app_is_over_until_it_has_heard(tmp_path: Path
     virtually(work, tmp_path)
 
 
-def test_the_desk_of_an_app_goes_with_its_agent_and_the_end_is_still_told(tmp_path: Path) -> None:
+def test_an_ended_app_s_outbox_is_dropped_and_its_end_still_told(tmp_path: Path) -> None:
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, _):
             service = cluster.service
@@ -756,7 +756,7 @@ def test_after_a_restart_a_round_waits_for_agents_to_come_back(tmp_path: Path, c
     virtually(work, tmp_path)
 
 
-def test_a_service_whose_agents_never_came_waits_for_nobody(tmp_path: Path) -> None:
+def test_a_service_without_earlier_agents_does_not_wait(tmp_path: Path) -> None:
     async def work(path: Path) -> None:
         async with cluster_of(path, rule="themis") as (cluster, _):
             assert cluster.service is not None
@@ -819,7 +819,7 @@ class Failing:
         return getattr(self._store, name)
 
 
-def test_nothing_is_said_when_nothing_can_be_stored(tmp_path: Path) -> None:
+def test_nothing_is_told_when_nothing_can_be_stored(tmp_path: Path) -> None:
     async def work(path: Path) -> None:
         failing: list[Failing] = []
 
@@ -945,7 +945,7 @@ def test_rounds_from_before_a_restart_are_still_there(tmp_path: Path) -> None:
         assert past.histories.of("one").rho or past.histories.of("one").reasons
 
 
-def test_a_name_that_was_refused_to_somebody_stays_whose_it_is(tmp_path: Path) -> None:
+def test_a_refused_name_stays_its_owner_s(tmp_path: Path) -> None:
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, _):
             assert cluster.service is not None
@@ -961,7 +961,7 @@ def test_a_name_that_was_refused_to_somebody_stays_whose_it_is(tmp_path: Path) -
     assert arrivals == [Arrival(AppId("one"), OwnerId("ann"))]
 
 
-def test_a_name_is_whose_it_was_when_the_round_was_held(tmp_path: Path) -> None:
+def test_a_round_keeps_the_owners_of_its_time(tmp_path: Path) -> None:
     with open_store(_log_of_two_apps(tmp_path), read_only=True) as store:
         steps = read_rounds(store, 1, store.usage().next_entry - 1)
     record = next(step for step in reversed(steps) if isinstance(step, RoundRecord))

@@ -86,7 +86,7 @@ def test_a_file_may_ask_for_the_grace_that_nodes_give() -> None:
 
 
 @pytest.mark.parametrize("able", [True, False], ids=["with optuna", "without"])
-def test_optuna_is_refused_where_nobody_could_ask_it(
+def test_optuna_is_refused_where_it_is_not_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, able: bool
 ) -> None:
     async def work(http: HttpService) -> None:
@@ -123,7 +123,7 @@ def test_what_the_cluster_could_never_run_is_refused_and_a_dry_run_of_it_too(
         (2, 2, None, ""),
     ],
 )
-def test_who_submits_what_would_not_be_served_now_is_told_so_and_a_dry_run_too(
+def test_an_app_that_cannot_be_served_now_gets_a_warning(
     tmp_path: Path, quota: int | None, broken: int, reason: str | None, why: str
 ) -> None:
     async def work(http: HttpService) -> None:
@@ -211,7 +211,7 @@ def test_an_owner_has_a_bounded_number_of_apps_at_a_time(tmp_path: Path) -> None
     asyncio.run(work())
 
 
-def test_who_resumes_an_app_hears_what_still_holds_it_back(tmp_path: Path) -> None:
+def test_resuming_an_app_tells_what_still_suspends_it(tmp_path: Path) -> None:
     async def work(http: HttpService) -> None:
         async def answer(who: str, verb: str) -> tuple[bool, list[str]]:
             told = (await http.call(who, "POST", f"/v1/apps/sweep/{verb}")).json()
@@ -228,7 +228,7 @@ def test_who_resumes_an_app_hears_what_still_holds_it_back(tmp_path: Path) -> No
     with_service(tmp_path, work)
 
 
-def test_apps_that_are_over_are_listed_for_those_who_may_see_them(tmp_path: Path) -> None:
+def test_ended_apps_are_listed_for_callers_who_may_see_them(tmp_path: Path) -> None:
     async def work(http: HttpService) -> None:
         for key in "ab":
             await submit(http, key)

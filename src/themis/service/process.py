@@ -12,8 +12,8 @@ import gc
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,7 +125,8 @@ class ServiceProcess:
             await service.queue.settled()
             grpc, own = await self._open_grpc(stack, service, token_store, config)
             http = await stack.enter_async_context(self._http(service, token_store, config))
-            stack.enter_context(self._signals())
+            handlers = {signal.SIGTERM: self.stop, signal.SIGINT: self.stop}
+            stack.enter_context(_signals({**handlers, signal.SIGHUP: self._reload_soon}))
             self._beside(stack, keep_house(service, lambda: self._loaded.config.retention))
             self._beside(stack, sweep_sessions(token_store))
             await self._start_hosts(stack, service, token_store, HostCommand(config, own))
@@ -251,22 +252,12 @@ class ServiceProcess:
             grpc_port=(self._grpc_address or config.grpc).port,
             session=config.session,
             limits=config.limits,
-            describe=self._describe,
-            trouble=self._trouble,
+            describe=lambda: described(self._loaded),
+            trouble=lambda: self._bridge.trouble if self._bridge is not None else "",
             reload=self.reload if self._again is not None else None,
         )
 
-    def _describe(self) -> dict[str, Any]:
-        return described(self._loaded)
-
-    def _trouble(self) -> str:
-        return self._bridge.trouble if self._bridge is not None else ""
-
     # Changes while running
-
-    def _signals(self) -> "_Signals":
-        return _Signals({signal.SIGTERM: self.stop, signal.SIGINT: self.stop,
-                         signal.SIGHUP: self._reload_soon})  # fmt: skip
 
     def _reload_soon(self) -> None:
         async def work() -> None:
@@ -413,18 +404,14 @@ def _state_folder(config: ServiceConfig) -> None:
         raise ConfigError("state_dir", given, allowed, str(config.state_dir)) from None
 
 
-class _Signals:
-    """Handlers for signals, inside a `with` block."""
-
-    def __init__(self, calls: dict[signal.Signals, Callable[[], None]]) -> None:
-        self._calls = calls
-
-    def __enter__(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number, call in self._calls.items():
-            loop.add_signal_handler(number, call)
-
-    def __exit__(self, *_: object) -> None:
-        loop = asyncio.get_running_loop()
-        for number in self._calls:
+@contextmanager
+def _signals(calls: dict[signal.Signals, Callable[[], None]]) -> Iterator[None]:
+    """Handle signals by calls, inside a `with` block."""
+    loop = asyncio.get_running_loop()
+    for number, call in calls.items():
+        loop.add_signal_handler(number, call)
+    try:
+        yield
+    finally:
+        for number in calls:
             loop.remove_signal_handler(number)
