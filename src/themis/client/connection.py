@@ -190,8 +190,8 @@ def _trouble(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
         return f"no TLS there ({error.reason or error}); is it http:// and not https://?"
     if isinstance(error, HTTPException | ConnectionError):
-        told = str(error) or type(error).__name__
-        return f"the call was cut off ({told}); is it https:// and not http://?"
+        cause = str(error) or type(error).__name__
+        return f"the call was cut off ({cause}); is it https:// and not http://?"
     return f"it cannot be reached ({getattr(error, 'strerror', None) or error})"
 
 

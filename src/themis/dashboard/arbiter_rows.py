@@ -82,6 +82,6 @@ def machine_row(
 
 
 def rounded(value: float | None, digits: int = 0) -> float | None:
-    """The number with so many digits; None if it is not finite."""
+    """The number with this many decimals; None if it is not finite."""
     known = finite(value)
     return None if known is None else round(known, digits)

@@ -99,8 +99,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         except ThemisError as error:
             status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
-            told = {"error": "refused", "who": getattr(error, "who", ""), "reason": str(error)}
-            self._send(status, dumps(told).encode(), "application/json")
+            body = {"error": "refused", "who": getattr(error, "who", ""), "reason": str(error)}
+            self._send(status, dumps(body).encode(), "application/json")
 
     def _answer(self) -> None:
         place = urlsplit(self.path)
@@ -141,8 +141,8 @@ class _Handler(BaseHTTPRequestHandler):
         self, status: int, body: bytes, kind: str, headers: dict[str, str] | None = None
     ) -> None:
         self.send_response(status)
-        told = headers if headers is not None else {**HEADERS, "Cache-Control": "no-store"}
-        for name, value in told.items():
+        sent = headers if headers is not None else {**HEADERS, "Cache-Control": "no-store"}
+        for name, value in sent.items():
             self.send_header(name, value)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))

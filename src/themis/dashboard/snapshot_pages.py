@@ -175,15 +175,15 @@ def _jobs(state: AppState, picture: AppSnapshot) -> tuple[JobRow, ...]:
     for job in state.spec.jobs:
         progress, seen = state.jobs.get(job.id), known.get(job.id)
         process = None if seen is None else seen.process
-        told = "waiting" if process is None else _STATES[process.stage]
+        job_state = "waiting" if process is None else _STATES[process.stage]
         if progress is None:
-            told = "stopped"
+            job_state = "stopped"
         elif job.id in reached:
-            told = "finished"
+            job_state = "finished"
         rows.append(
             JobRow(
                 job.id,
-                told,
+                job_state,
                 () if process is None else tuple(map(int, process.gpus)),
                 iterations=None if progress is None else finite(progress.done),
                 target=None if progress is None else finite(progress.target),

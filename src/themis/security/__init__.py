@@ -1,4 +1,4 @@
-"""Callers of the service: which they are, what they may do, and what is written down of it.
+"""Callers of the service: their identities, their permissions, and the audit log.
 
 tokens, token_store, token_files  credentials: made and checked, in the store, in files
 browser_sessions                  login links and cookies, made with a token

@@ -1,10 +1,10 @@
-"""Credentials in the store: read from memory, written through.
+"""Credentials in the service's store: read from memory, written through.
 
     saved = store.load()
     tokens = StoredTokens(saved.kept, lambda rows: store.commit(Batch(kept=rows)))
 
-Checks of tokens happen on every call and must not wait for a disk; changes are rare and must be on
-it before anybody is told.
+Tokens are checked on every call, which must not wait for a disk. Changes are rare, and durable
+before the caller gets an answer.
 """
 
 import json

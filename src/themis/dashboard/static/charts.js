@@ -7,7 +7,7 @@ import {number} from "./format.js";
 
 const DASHES = ["", "6 3", "2 3", "8 3 2 3"];
 
-// A line the size of a word; `fair` draws the limit of what is fair.
+// A line the size of a word; `fair` draws the limit of fair values.
 export function sparkline(points, {fair = null, label = ""} = {}) {
   const [wide, high] = [96, 24];
   if (points.length < 2) return el("span.muted", {}, points.length ? "one round" : "\u2013");
@@ -116,7 +116,7 @@ function timeTicks(low, high, origin, count) {
   return found;
 }
 
-// The share of values up to each of them.
+// The share of values up to each value.
 export function cumulated(values) {
   const points = [];
   values.forEach((value, place) => points.push([value, (place + 1) / values.length]));

@@ -1,4 +1,4 @@
-// What pages ask for, of a live service and of finished runs alike, and what changes meanwhile.
+// Loads what pages show, from a live service or finished runs, and follows its changes.
 
 const GAP = 200; // milliseconds until a timeline that lacks something is asked for anew
 
@@ -15,7 +15,7 @@ export async function ask(path, params = {}) {
   try {
     answer = await fetch(path + (query ? `?${query}` : ""), {credentials: "same-origin"});
   } catch {
-    throw new Problem(0, "nobody answers");
+    throw new Problem(0, "the service does not answer");
   }
   let told = null;
   try {
@@ -27,7 +27,7 @@ export async function ask(path, params = {}) {
   return told;
 }
 
-// One source of all pages: a live service, or one of the runs that were opened.
+// The data of all pages: a live service, or one of the opened runs.
 export class Source {
   #listeners = new Set();
   #stream = null;
@@ -57,7 +57,7 @@ export class Source {
     return this.timeline;
   }
 
-  // The whole timeline, once for all who want it. What changes meanwhile comes behind it.
+  // The whole timeline, loaded once for all pages. Changes that come meanwhile are added after it.
   #reload() {
     this.#loading ??= this.#fetch().finally(() => { this.#loading = null; });
     return this.#loading;
@@ -80,7 +80,7 @@ export class Source {
       return;
     }
     if (this.timeline === null) return;
-    // Fewer than it was told that we know: it is another service by now.
+    // A smaller cursor than this page sent: the service has restarted.
     const other = this.#since !== null && more.cursor < this.#since;
     const longer = other ? null : merged(this.timeline, more);
     if (longer !== null) {
@@ -91,7 +91,7 @@ export class Source {
     setTimeout(() => this.#fill(more), GAP);
   }
 
-  // Something is missing before this: all of it anew. If that fails, the next change tries again.
+  // Segments are missing before this change: load all again. If that fails, the next change tries.
   async #fill(more) {
     try {
       await this.#reload();
@@ -124,7 +124,7 @@ export class Source {
     return this.board !== null && this.board.origin.kind === "live";
   }
 
-  // Whether it shows how things are, and not how they went.
+  // Whether it shows the present, and not a finished run.
   get present() {
     return this.live || this.board?.origin.kind === "snapshot";
   }
@@ -155,7 +155,7 @@ export class Source {
     });
   }
 
-  // After a break everything is asked for anew: who knows what was missed.
+  // After a break all data is loaded again, as changes may have been missed.
   async #again() {
     try {
       const board = await ask("/v1/board", this.#params);
@@ -195,7 +195,7 @@ export class Source {
     this.#tell("change");
   }
 
-  // A page that nobody looks at needs no stream: browsers have room for a few only.
+  // A hidden page closes its stream: browsers allow only a few.
   pause() {
     clearTimeout(this.#retry);
     this.#stream?.close();
@@ -214,8 +214,8 @@ export class Source {
   }
 }
 
-// What came since, behind what was there, each segment once; null if some between the two are missing.
-// Names get the places that they have here.
+// The timeline with a change added, each segment once; null if segments between them are missing.
+// Names get the indices of this timeline.
 export function merged(old, more) {
   if (more.cursor < old.cursor) return old; // it was under way for longer, and all of it is known
   const known = old.cursor - (more.cursor - more.closed.gpu.length);

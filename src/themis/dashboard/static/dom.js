@@ -39,7 +39,7 @@ export function replace(parent, ...children) {
 
 let announced = "";
 
-// Say something to who listens instead of looking; the same thing twice is said once.
+// Announce something to screen readers; the same text twice is announced once.
 export function announce(text) {
   if (text === announced) return;
   announced = text;

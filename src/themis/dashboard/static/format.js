@@ -1,9 +1,9 @@
-// Numbers with units, times in words, and names that cannot play tricks.
+// Numbers with units, times in words, and names made harmless.
 
 const MINUTE = 60, HOUR = 3600, DAY = 86400;
 export const NOTHING = "\u2013";
 
-// Names come from anybody: no control characters, no reversed or invisible text, never very long.
+// Names are untrusted: no control characters, no reversed or invisible text, never very long.
 // eslint-disable-next-line no-control-regex
 const TRICKS = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202f\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\ufff9-\ufffc]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
 
@@ -19,7 +19,7 @@ export function number(value, digits = 0) {
   return (value < 0 ? "\u2212" : "") + grouped + (part ? "." + part : "");
 }
 
-// For metrics, whose size nobody knows.
+// For metrics, which may have any magnitude.
 export function figure(value) {
   if (value === null || value === undefined || !Number.isFinite(value)) return NOTHING;
   const size = Math.abs(value);
@@ -38,7 +38,7 @@ export function rho(value) {
   return value >= 100 ? number(value) : number(value, 2);
 }
 
-// What a rho means.
+// The meaning of a rho in words.
 export function lateness(value, fair = 1.05) {
   if (value === null || value === undefined) return "not known yet";
   if (value > fair) return `${percent(value - 1)} later than a fair share`;
@@ -88,7 +88,7 @@ export function ago(seconds) {
   return seconds > 0 ? `in ${told}` : `${told} ago`;
 }
 
-// The clock of what is shown: the time of day while it is live, else the time since a run began.
+// The clock of the page: the time of day for a live service, else the time since the run began.
 export class Clock {
   constructor(board) {
     this.begin = board.begin;
@@ -124,7 +124,7 @@ export class Clock {
     return date.toLocaleString("en-GB", {dateStyle: "medium", timeStyle: "medium"});
   }
 
-  // For an axis that shows so much.
+  // For an axis of this span.
   tick(at, span) {
     const date = this.date(at);
     if (date === null) return duration(Math.round(at - this.begin));

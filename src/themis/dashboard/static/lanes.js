@@ -1,4 +1,4 @@
-// Segments sorted into one lane for each GPU, in flat arrays: a hundred thousand are nothing then.
+// Segments sorted into one lane for each GPU, in flat arrays that hold a hundred thousand quickly.
 
 export class Lanes {
   constructor(timeline, now) {
@@ -38,7 +38,7 @@ export class Lanes {
     }
   }
 
-  // They come in order for each GPU, nearly always: only lanes that are not are sorted.
+  // They nearly always come in order for each GPU: only lanes that are not in order are sorted.
   #sort() {
     for (let lane = 0; lane + 1 < this.first.length; lane += 1) {
       const [from, to] = [this.first[lane], this.first[lane + 1]];

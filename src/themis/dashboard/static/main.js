@@ -101,9 +101,9 @@ async function show({focus = true} = {}) {
 function trouble(problem) {
   const {status} = problem;
   if (status === 401) return [heading("You are not logged in"), empty("This browser is not known here", "Make a link in a terminal, and open it in this browser within five minutes.", `themis login --server ${location.origin}`)];
-  if (status === 403) return [heading("This is not yours to see"), empty("It belongs to somebody else, or is not there", `${safe(problem.message, 300)}.`)];
+  if (status === 403) return [heading("This is not yours to see"), empty("It belongs to another owner, or does not exist", `${safe(problem.message, 300)}.`)];
   if (status === 404) return [heading("Not found"), empty("There is no such thing here", `${safe(problem.message, 300)}.`), el("p", {}, el("a", {href: "#/"}, "To the overview"))];
-  if (status === 0 || status === 503) return [heading("The service does not answer"), empty("Nobody answers", "It may be restarting: training goes on meanwhile. This page tries again when you load it anew.", "themis doctor")];
+  if (status === 0 || status === 503) return [heading("The service does not answer"), empty("No answer", "It may be restarting: training goes on meanwhile. This page tries again when you load it anew.", "themis doctor")];
   if (status === 429) return [heading("Too many requests"), empty("One moment", "This browser asked too often. Load the page again in some seconds.")];
   return [heading("Something went wrong"), empty("This page cannot be shown", `${safe(problem.message, 300)}.`)];
 }
@@ -174,7 +174,7 @@ addEventListener("pagehide", () => source?.pause());
 document.addEventListener("visibilitychange", () => (document.hidden ? source?.pause() : source?.resume()));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => shown?.timeline?.draw());
 
-// For tests and for who is curious: nothing in here changes anything.
+// For tests and curious readers: nothing in here changes anything.
 globalThis.themis = {get source() { return source; }, get page() { return shown; }, interactive: null};
 
 show({focus: false}).then(() => requestAnimationFrame(() => setTimeout(() => {

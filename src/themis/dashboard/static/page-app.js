@@ -1,4 +1,4 @@
-// One app: why it stands where it stands, its jobs and phases, what it held.
+// One app: its state and the reason, its jobs and phases, and the GPUs that it held.
 
 import {lineChart} from "./charts.js";
 import {el, replace} from "./dom.js";
@@ -77,7 +77,7 @@ function why(board, row, page, clock) {
     spans.length > 1 ? el("details", {}, el("summary", {}, `Reasons over time (${plural(spans.length, "change")})`), told, spans.length > 40 ? el("p.hint", {}, "the last 40") : null) : null);
 }
 
-// A line of text as a sentence; what stands in backquotes is to be typed.
+// A line of text as a sentence; text in backquotes is shown as code.
 function sentence(text, name = "") {
   const clean = safe(text, 500);
   const told = name && clean.startsWith(`${name}: `) ? clean.slice(name.length + 2) : clean;
@@ -93,7 +93,7 @@ function chart(points, clock, {limit = null, step = false, zero = false, whole =
   return lineChart({series: [{name: label, points, step}], x: {label: "time", time: true, origin: clock.origin, format: (at) => clock.tick(at, span)}, y: {format, zero, whole}, limit, label: told});
 }
 
-// What was the last change is so to this day.
+// The last value holds until now.
 function until(points, at) {
   const last = points.at(-1);
   return last !== undefined && at > last[0] ? [...points, [at, last[1]]] : points;
@@ -134,7 +134,7 @@ function progress(row) {
   return [`${number(row.iterations)} of ${number(row.target)}`, el("progress", {value: share, max: 1, "aria-label": percent(share)})];
 }
 
-// GPUs of a machine that came and went together are one line; the newest first.
+// GPUs of a machine that were granted and released together are one row; the newest first.
 function grouped(leases) {
   const found = new Map();
   for (const lease of leases) {

@@ -1,4 +1,4 @@
-// All apps: how late each is expected to be, how that went, and why.
+// All apps: rho now and over time, and the reason.
 
 import {sparkline} from "./charts.js";
 import {el, replace} from "./dom.js";

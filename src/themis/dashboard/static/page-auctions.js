@@ -1,4 +1,4 @@
-// Rounds, and one round: who was asked and why, who bid what, won, paid and got.
+// Rounds; and one round: which apps were invited, their bids, and what each won, paid and got.
 
 import {el, replace} from "./dom.js";
 import {chunks, duration, figure, number, percent, plural, rho, safe} from "./format.js";

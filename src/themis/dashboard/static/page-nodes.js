@@ -1,4 +1,4 @@
-// Nodes and topology: racks, machines, slots and GPUs, and who is on them.
+// Nodes and topology: racks, machines, slots and GPUs, and the apps on them.
 
 import {el, replace} from "./dom.js";
 import {ago, number, percent, plural, safe} from "./format.js";
@@ -31,7 +31,7 @@ export async function nodes({source, palette, clock}) {
     if (focused !== undefined) room.querySelector(`[data-gpu="${CSS.escape(focused)}"]`)?.focus({preventScroll: true});
   }
 
-  // Which colour is whose: of apps that are on a GPU now.
+  // A legend of the apps that hold a GPU now.
   function key(machines) {
     const names = new Set(machines.flatMap((machine) => machine.gpus.map((gpu) => gpu.app)).filter((name) => name !== null));
     if (lanes !== null || !names.size) return null;

@@ -1,4 +1,4 @@
-// Overview: how it is now, who holds what, who waits and why.
+// Overview: the state now, the apps that hold GPUs, and the apps that wait.
 
 import {el, replace} from "./dom.js";
 import {ago, duration, gpuTime, number, percent, plural, rho, safe} from "./format.js";
@@ -99,7 +99,7 @@ export async function overview({source, palette, clock}) {
   return {node, title: "Overview", close: () => { off(); timeline.close(); }, timeline};
 }
 
-// A snapshot is shown as what it was then: the present.
+// A snapshot is shown as the present of its time.
 const live = (board) => ["live", "snapshot"].includes(board.origin.kind);
 
 function liveTiles(board, clock) {

@@ -1,4 +1,4 @@
-// What several pages are made of.
+// Parts that several pages share.
 
 import {el} from "./dom.js";
 import {NOTHING, lateness, number, rho, safe} from "./format.js";
@@ -17,7 +17,7 @@ export function tile(label, value, detail = "", tone = "") {
   return el(`div.tile${tone && "." + tone}`, {}, el("dt", {}, label), el("dd", {}, value, detail ? el("span.detail", {}, detail) : null));
 }
 
-// Nothing to show: what that means, and what to do.
+// An empty page: what that means, and what to do.
 export function empty(title, text, command = null) {
   return el("div.empty", {}, el("p.title", {}, title), el("p", {}, text), command === null ? null : el("pre", {}, el("code", {}, command)));
 }
@@ -40,7 +40,7 @@ export function link(run, ...parts) {
 
 const MARKS = {good: "\u2713", wait: "\u2026", held: "\u2016", bad: "!"};
 
-// A state or reason: a mark and a word, so that nobody needs the colour.
+// A state or reason as a mark and a word, so that no reader needs the colour.
 export function chip(tone, text, title = null) {
   return el(`span.chip.${tone}`, {title}, el("span", {"aria-hidden": "true"}, MARKS[tone] ?? "\u2022"), text);
 }
@@ -74,7 +74,7 @@ export function timeCell(clock, at) {
   return el("time", {title: clock.exact(at), datetime: date === null ? null : date.toISOString()}, clock.words(at));
 }
 
-// Things that arrows go through while Tab reaches one of them.
+// Elements that arrow keys move between; Tab reaches one of them.
 export function roving(list, selector) {
   const items = () => [...list.querySelectorAll(selector)];
   items().forEach((item, place) => { item.tabIndex = place ? -1 : 0; });

@@ -1,13 +1,13 @@
-// Tables that sort, keep the focus while they change, and are walked through with arrow keys.
+// Tables that sort, keep the focus while they change, and can be used with arrow keys.
 
 import {el, replace} from "./dom.js";
 
-// How many rows that are out of sight are drawn anew with each change.
+// How many rows out of sight are redrawn with each change.
 const ASIDE = 25;
 
 // columns: [{name, label, title, number, low (hidden when narrow), cell(row), value(row), stamp(row)}]
-// key(row) names a row; href(row) is where its first cell leads, or null. A cell is drawn anew when
-// its stamp changes; without one it is with its row.
+// key(row) names a row; href(row) is the link of its first cell, or null. A cell is redrawn when its
+// stamp changes; without a stamp, when its row is.
 export class Table {
   #rows = new Map();
   #shown = [];
@@ -45,8 +45,8 @@ export class Table {
     if (had) this.head.children[this.columns.indexOf(column)].querySelector("button")?.focus();
   }
 
-  // Rows keep their elements, and with them the focus. Of many rows that change all the time those in
-  // sight are drawn anew at once, and some of the others each time, so that none is old for long.
+  // Rows keep their elements, and with them the focus. If many rows change all the time, those in
+  // sight are redrawn at once, and some of the others each time, so that none stays old for long.
   update(rows) {
     this.#shown = rows;
     const ordered = this.#sorted(rows);
@@ -61,7 +61,7 @@ export class Table {
       known.set(key, item);
     }
     for (const [key, item] of this.#rows) if (!known.has(key)) this.#drop(item);
-    // Those that have waited longest are first in their turn.
+    // The rows that have waited longest come first.
     for (const item of this.#rows.values()) {
       if (item.stale && (this.#seen.has(item.node) || aside-- > 0)) this.#draw(item);
     }

@@ -109,7 +109,7 @@ export class Timeline {
     const last = Math.max(this.lanes.last, clock.now);
     if (this.view === null) this.fit();
     else if (this.follows && before !== null && last > before.last) {
-      // Who looks at the present goes on looking at it.
+      // A window at the present stays at the present.
       const span = this.view[1] - this.view[0];
       this.view = this.zoomed ? [last - span, last] : [this.#extent()[0], last];
     }
@@ -128,7 +128,7 @@ export class Timeline {
     const live = clock.wall !== null;
     const end = Math.max(known ? lanes.last : clock.begin, live ? clock.now : clock.begin + 1);
     const begin = known ? lanes.begin : clock.begin;
-    // What began a moment ago is shown with the minutes before it.
+    // A run that has just begun is shown with the minutes before it.
     return [live ? Math.min(begin, end - this.least) : begin, end];
   }
 
@@ -240,7 +240,7 @@ export class Timeline {
     const scale = (this.width - gutter) / (view[1] - view[0]);
     const thick = this.lane > 4 ? this.lane - 1 : this.lane;
     const labels = this.lane >= 11 ? [] : null;
-    // Boxes by what they are filled with: changing that is what costs.
+    // Boxes grouped by fill: changing the fill is the slow part.
     const boxes = new Map();
     for (let place = from; place < to; place += 1) {
       const row = this.rows[place];
@@ -259,7 +259,7 @@ export class Timeline {
         if (start >= view[1]) break;
         const left = Math.max(gutter, gutter + (start - view[0]) * scale);
         const right = Math.min(this.width, gutter + (lanes.end[index] - view[0]) * scale);
-        // Several in one point: the first stands for all of them.
+        // Several segments in one pixel: the first is drawn for all.
         if (right - left < 1 && Math.floor(right) === edge) continue;
         edge = Math.floor(right);
         const app = lanes.app[index];
@@ -305,7 +305,7 @@ export class Timeline {
     pen.putImageData(this.#strip, left, Math.round(y * scale));
   }
 
-  // Names in what is wide enough, once for GPUs that an app holds side by side.
+  // Names in boxes that are wide enough, once for GPUs that an app holds side by side.
   #paintLabels(pen, labels, thick) {
     pen.font = "11px system-ui, sans-serif";
     pen.textBaseline = "middle";
@@ -390,7 +390,7 @@ export class Timeline {
     pen.strokeRect(left, y - 1, Math.max(3, right - left), this.lane + 1);
   }
 
-  // How many GPUs are held over the whole time, with a window of what is in sight.
+  // How many GPUs are held over the whole time, with the window in sight marked.
   #paintStrip() {
     const pen = this.strip.getContext("2d");
     pen.setTransform(this.scale, 0, 0, this.scale, 0, 0);
@@ -607,7 +607,7 @@ export class Timeline {
   }
 }
 
-// A colour as canvases keep it: red first, on machines whose bytes are the other way round.
+// A colour in the byte order of canvases: red first, on little-endian machines.
 function packed(text) {
   const hex = text.trim().slice(1);
   const full = hex.length === 3 ? [...hex].map((digit) => digit + digit).join("") : hex;

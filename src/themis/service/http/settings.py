@@ -1,4 +1,4 @@
-"""What the HTTP API is told about the process that it runs in."""
+"""Settings of the HTTP API, from the process that it runs in."""
 
 import time
 from collections.abc import Awaitable, Callable
