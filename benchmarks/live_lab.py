@@ -35,7 +35,7 @@ from themis.protocol.node_messages import Program
 from themis.recording.tags import TAG, TAG_OF
 from themis.rpc.client import AgentClient, Connection, Credentials
 from themis.security.token_files import write_secret
-from themis.security.token_store import StoredTokens
+from themis.security.token_store import TokenStore
 from themis.security.tokens import Role, create_token
 from themis.service.persistence.log_entries import body_of, commands_in
 from themis.service.persistence.recovery import CLUSTER, recover
@@ -117,13 +117,13 @@ class Lab:
                 entries.append(LogEntry(last.at, last.body, parts))
                 store.commit(Batch(tuple(entries), leases, ended))
             store.snapshot()
-            token_store = StoredTokens({}, lambda rows: store.commit(Batch(kept=rows)))
+            token_store = TokenStore({}, lambda rows: store.commit(Batch(kept=rows)))
             for owner in sorted({*owners, *(app.owner for app in apps if tenants)}):
                 self._token(token_store, Role.TENANT, owner)
             for number in range(nodes):
                 self._token(token_store, Role.NODE, f"m{number}")
 
-    def _token(self, token_store: StoredTokens, role: Role, name: str) -> None:
+    def _token(self, token_store: TokenStore, role: Role, name: str) -> None:
         issued = create_token(token_store, role, name, now=time.time())
         write_secret(self.token_file(name), issued.token)
 

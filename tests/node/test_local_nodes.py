@@ -17,7 +17,7 @@ from themis.node import local_nodes
 from themis.node.local_nodes import LocalNodes, node_command
 from themis.node.process import owners_of
 from themis.security.token_files import read_token
-from themis.security.token_store import StoredTokens
+from themis.security.token_store import TokenStore
 from themis.security.tokens import check_token, revoke_token
 
 GRPC = Address("127.0.0.1", 7420)
@@ -101,7 +101,7 @@ def test_who_says_not_whom_jobs_run_as_hears_it_from_the_service(tmp_path: Path)
     config = ServiceConfig(state_dir=tmp_path / "state", local_nodes=cluster(tmp_path).local_nodes)
     nodes = LocalNodes(config, GRPC)
     with pytest.raises(ConfigError, match=r"accounts|owner"):
-        nodes.start(StoredTokens({}, lambda rows: None), now=1.7e9)
+        nodes.start(TokenStore({}, lambda rows: None), now=1.7e9)
 
 
 def test_a_node_that_has_ended_is_collected(
@@ -114,7 +114,7 @@ def test_a_node_that_has_ended_is_collected(
     monkeypatch.setenv("THEMIS_TRUST_TENANTS", "yes")
     monkeypatch.setenv("NOTIFY_SOCKET", "/run/systemd/notify")
     nodes = LocalNodes(cluster(tmp_path), GRPC)
-    assert nodes.start(StoredTokens({}, lambda rows: None), now=1.7e9) == ["m0"]
+    assert nodes.start(TokenStore({}, lambda rows: None), now=1.7e9) == ["m0"]
     (child,) = nodes._children.values()
     guard = time.monotonic() + 60.0
     while not (ended := nodes.reap()) and time.monotonic() < guard:
@@ -135,18 +135,18 @@ def test_a_node_whose_token_the_store_has_lost_gets_another(
     config = cluster(tmp_path)
     file = tmp_path / "state-nodes" / "m0" / "token"
 
-    def token_after(token_store: StoredTokens) -> str:
+    def token_after(token_store: TokenStore) -> str:
         nodes = LocalNodes(config, GRPC)
         nodes.start(token_store, now=1.7e9)
         for child in nodes._children.values():
             child.wait(60.0)
         return read_token(file).reveal()
 
-    token_store = StoredTokens({}, lambda rows: None)
+    token_store = TokenStore({}, lambda rows: None)
     first = token_after(token_store)
     assert token_after(token_store) == first
     # Brought back from before the node was added.
-    token_store = StoredTokens({}, lambda rows: None)
+    token_store = TokenStore({}, lambda rows: None)
     second = token_after(token_store)
     assert second != first
     assert check_token(token_store, second, now=1.7e9).subject == "m0"

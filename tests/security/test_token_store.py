@@ -7,7 +7,7 @@ import pytest
 
 from themis.errors import UnavailableError, UnknownCallerError
 from themis.security.browser_sessions import check_session, make_link, redeem_link
-from themis.security.token_store import StoredTokens
+from themis.security.token_store import TokenStore
 from themis.security.tokens import (
     Role,
     check_token,
@@ -36,8 +36,8 @@ class PretendStore:
             else:
                 self.kept[key] = text
 
-    def token_store(self) -> StoredTokens:
-        return StoredTokens(self.kept, self.commit)
+    def token_store(self) -> TokenStore:
+        return TokenStore(self.kept, self.commit)
 
 
 @pytest.fixture

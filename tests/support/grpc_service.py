@@ -19,7 +19,7 @@ from themis.core.auction import Problem, Solution, solver
 from themis.errors import InvariantError
 from themis.rpc.client import AgentClient, Connection, Credentials, NodeClient
 from themis.security.token_files import write_secret
-from themis.security.token_store import StoredTokens
+from themis.security.token_store import TokenStore
 from themis.security.tokens import Role, create_token
 from themis.service.call_admission import GrpcSettings
 from themis.service.grpc_server import GrpcServer
@@ -54,7 +54,7 @@ class World:
     """A service and its door. `stop` and `start` are a restart."""
 
     folder: Path
-    token_store: StoredTokens = field(default_factory=lambda: StoredTokens({}, lambda rows: None))
+    token_store: TokenStore = field(default_factory=lambda: TokenStore({}, lambda rows: None))
     rule: str = "fifo"
     settings: Settings = QUICK
     node_ttl: float = 4.0

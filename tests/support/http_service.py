@@ -23,7 +23,7 @@ from themis.core.policies import Policy
 from themis.core.steward.events import ReportCame
 from themis.protocol.node_messages import NodeReport, SlotReport, SlotState
 from themis.recording.codec import dumps
-from themis.security.token_store import StoredTokens
+from themis.security.token_store import TokenStore
 from themis.security.tokens import Role, create_token
 from themis.service.http.app import make_app
 from themis.service.http.context import ApiContext
@@ -44,7 +44,7 @@ class HttpService:
     def __init__(
         self,
         service: Service,
-        token_store: StoredTokens,
+        token_store: TokenStore,
         client: httpx.AsyncClient,
         api: ApiContext,
     ) -> None:
@@ -104,7 +104,7 @@ async def http_service(
         for machine in machines:
             service.steward._lifecycle.feed(ev.MachineJoined(service.now(), machine))
             service.steward._add_node(machine.name, service.now())
-    token_store = StoredTokens(service.rows, service.rows.keep)
+    token_store = TokenStore(service.rows, service.rows.keep)
     around = ApiSettings(frozenset({HOST}), limits=limits or CallerLimits(), wall=lambda: http.wall)
     api = ApiContext(service, token_store, around)
     transport = httpx.ASGITransport(make_app(api))

@@ -14,17 +14,14 @@ import math
 import re
 import secrets
 import string
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 from themis.config.secret import TOKEN, Secret
 from themis.core.model.ids import check_name, check_number
 from themis.errors import ConfigError, DeniedError, MissingError, UnknownCallerError
-
-TokenRow = Mapping[str, str | float | None]
-"""What the store has under one key: plain JSON."""
+from themis.security.token_store import TokenRow, TokenStore
 
 _PREFIX = "credential/"
 _USED = "used/"
@@ -96,22 +93,6 @@ class IssuedToken:
 
     token: Secret
     credential: Credential
-
-
-class TokenStore(Protocol):
-    """Rows that outlive the service. Each call is whole and durable when it returns."""
-
-    def read(self, key: str) -> TokenRow | None:
-        """The row under this key."""
-
-    def keys(self, prefix: str) -> Sequence[str]:
-        """All keys with this prefix, sorted."""
-
-    def write(self, key: str, row: TokenRow) -> None:
-        """Write a row, or replace it."""
-
-    def take(self, key: str) -> TokenRow | None:
-        """Delete a row and return it. Of several callers at most one gets it."""
 
 
 def check_host(token_store: TokenStore, identity: Identity) -> None:

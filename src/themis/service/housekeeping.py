@@ -10,7 +10,7 @@ from typing import Any
 from themis.config.keys import Retention
 from themis.errors import FatalStoreError, ThemisError
 from themis.security.browser_sessions import drop_expired_sessions
-from themis.security.token_store import StoredTokens
+from themis.security.token_store import TokenStore
 from themis.service.persistence.round_history import REMEMBERED, Steps, read_rounds
 from themis.service.service import Service
 
@@ -50,7 +50,7 @@ async def _prune(service: Service, retention: Retention) -> None:
         pruned = await service.queue.run(prune)
 
 
-async def sweep_sessions(token_store: StoredTokens) -> None:
+async def sweep_sessions(token_store: TokenStore) -> None:
     """Remove browser sessions that have expired."""
     while True:
         drop_expired_sessions(token_store, now=time.time())

@@ -34,7 +34,7 @@ from themis.ops.systemd import READY, STOPPING, notify
 from themis.security.bind_address import check_bind, listen
 from themis.security.tls import check_files
 from themis.security.token_files import ensure_admin
-from themis.security.token_store import StoredTokens
+from themis.security.token_store import TokenStore
 from themis.service.call_admission import GrpcSettings
 from themis.service.grpc_server import GrpcServer
 from themis.service.housekeeping import keep_house, remember_rounds, sweep_sessions
@@ -120,7 +120,7 @@ class ServiceProcess:
             stack.callback(store.close)
             service = self._service = await self._begin(store, config, new=new)
             stack.push_async_callback(service.close)
-            token_store = StoredTokens(service.rows, service.rows.keep)
+            token_store = TokenStore(service.rows, service.rows.keep)
             made = ensure_admin(token_store, config.state_dir, now=time.time())
             await service.queue.settled()
             grpc, own = await self._open_grpc(stack, service, token_store, config)
@@ -155,7 +155,7 @@ class ServiceProcess:
         self,
         stack: AsyncExitStack,
         service: Service,
-        token_store: StoredTokens,
+        token_store: TokenStore,
         command: HostCommand,
     ) -> None:
         hosting = asyncio.create_task(HostSupervisor(service.files, token_store, command).run())
@@ -166,7 +166,7 @@ class ServiceProcess:
         self,
         stack: AsyncExitStack,
         service: Service,
-        token_store: StoredTokens,
+        token_store: TokenStore,
         config: ServiceConfig,
         grpc: Address,
     ) -> None:
@@ -203,7 +203,7 @@ class ServiceProcess:
         self,
         stack: AsyncExitStack,
         service: Service,
-        token_store: StoredTokens,
+        token_store: TokenStore,
         config: ServiceConfig,
     ) -> tuple[Address, Address]:
         """Listen; the address for others, and that for the service's own agent hosts."""
@@ -228,7 +228,7 @@ class ServiceProcess:
 
     @asynccontextmanager
     async def _http(
-        self, service: Service, token_store: StoredTokens, config: ServiceConfig
+        self, service: Service, token_store: TokenStore, config: ServiceConfig
     ) -> AsyncIterator[Address]:
         self._api = ApiContext(service, token_store, self._api_settings(config))
         app = make_app(self._api)
@@ -332,7 +332,7 @@ async def _reap(nodes: LocalNodes) -> None:
         nodes.reap()
 
 
-async def _tend(bridge: BridgeChild, token_store: StoredTokens) -> None:
+async def _tend(bridge: BridgeChild, token_store: TokenStore) -> None:
     while True:
         await asyncio.sleep(_TEND_EVERY)
         try:

@@ -33,7 +33,7 @@ from themis.node.disk import NodeDisk, NodeRunRecord
 from themis.node.local_nodes import nodes_folder
 from themis.protocol.node_messages import Program, RunOrder
 from themis.security.token_files import read_token
-from themis.security.token_store import StoredTokens
+from themis.security.token_store import TokenStore
 from themis.security.tokens import check_token
 from themis.service.persistence.recovery import recover
 from themis.service.persistence.start_parameters import StartParameters
@@ -256,7 +256,7 @@ def test_the_service_logs_what_a_bridge_complains_of_once(
     monkeypatch.setattr("themis.node.bridge.child.spawn", lambda command, folder: child)
     config = config_in(tmp_path)
     own = bridge_folder(nodes_folder(config))
-    bridge, token_store = BridgeChild(config, GRPC), StoredTokens({}, lambda changes: None)
+    bridge, token_store = BridgeChild(config, GRPC), TokenStore({}, lambda changes: None)
 
     def tends(now: float, status: str | None = None) -> list[str]:
         caplog.clear()
@@ -297,7 +297,7 @@ def test_the_service_starts_a_bridge_once_and_gives_tokens_to_its_machines(
     monkeypatch.setattr("themis.node.bridge.child.spawn", spawn)
     config = config_in(tmp_path)
     rows: dict[str, str] = {}
-    token_store = StoredTokens(
+    token_store = TokenStore(
         rows, lambda changes: rows.update({k: v for k, v in changes.items() if v})
     )
     bridge = BridgeChild(config, GRPC)

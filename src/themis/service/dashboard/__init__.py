@@ -1,1 +1,7 @@
-"""The dashboard model of the live service, with what a viewer may not see taken out."""
+"""The dashboard of a live service: its state and its past as the model of `themis.dashboard`.
+
+    live_model      apps, machines and rounds, redacted for each viewer
+    gpu_timeline    which app held which GPU, as JSON;  page_history  the past that pages show
+    change_feed     wakes the streams of open pages
+    stored_model    the past from a store, without the service
+"""
