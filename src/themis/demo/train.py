@@ -32,7 +32,7 @@ WORST = 1e6
 
 def main(arguments: list[str] | None = None) -> int:
     """Train to the end, or until a checkpoint is asked for."""
-    should_stop()  # From now on it is known when somebody said so.
+    should_stop()  # From now on SIGTERM is noticed.
     given = _parser().parse_args(arguments)
     folder = checkpoint_dir(given.folder)
     model = MODELS[given.task](random.Random(f"{given.seed}"))

@@ -200,14 +200,14 @@ def test_outside_themis_a_report_goes_nowhere_and_a_full_disk_does_not_stop_trai
 
 def test_a_reader_goes_on_from_where_another_was(file: Path) -> None:
     file.write_text("".join(line(n) for n in range(1, 8)) + "nonsense\n")
-    first = MetricsReader(str(file)).stretch(0, 3)
+    first = MetricsReader(str(file)).batch(0, 3)
     assert (iterations(first.samples), first.more) == ([1, 2, 3], True)
     assert first.end == first.samples[-1].end
-    second = MetricsReader(str(file)).stretch(first.samples[1].end, 100)
+    second = MetricsReader(str(file)).batch(first.samples[1].end, 100)
     assert (iterations(second.samples), second.more) == ([3, 4, 5, 6, 7], False)
     assert second.end == file.stat().st_size, "what is no sample is not read again"
     file.write_text(line(9))
-    assert iterations(MetricsReader(str(file)).stretch(second.end, 100).samples) == [9]
+    assert iterations(MetricsReader(str(file)).batch(second.end, 100).samples) == [9]
 
 
 def test_many_lines_without_samples_are_got_over(
@@ -217,7 +217,7 @@ def test_many_lines_without_samples_are_got_over(
     file.write_text("nonsense\n" * 40 + line(1))
     reader, place = MetricsReader(str(file)), 0
     found: list[float] = []
-    while (part := reader.stretch(place, 10)).more:
+    while (part := reader.batch(place, 10)).more:
         place = part.end
         found += iterations(part.samples)
     assert [*found, *iterations(part.samples)] == [1]
@@ -226,13 +226,13 @@ def test_many_lines_without_samples_are_got_over(
 def test_the_rest_of_a_line_that_is_too_long_is_no_line(file: Path) -> None:
     rest = '{"it": 7}'
     file.write_text(line(1) + "x" * (jsonl.MOST_LINE + 1))
-    first = MetricsReader(str(file)).stretch(0, 10)
+    first = MetricsReader(str(file)).batch(0, 10)
     assert (iterations(first.samples), first.end) == ([1], file.stat().st_size)
     with file.open("a") as out:
         out.write(f"{rest}\n{line(2)}")
-    second = MetricsReader(str(file)).stretch(first.end, 10)
+    second = MetricsReader(str(file)).batch(first.end, 10)
     assert iterations(second.samples) == [2]
-    assert MetricsReader(str(file)).stretch(second.end, 10).samples == ()
+    assert MetricsReader(str(file)).batch(second.end, 10).samples == ()
 
 
 @pytest.mark.parametrize(
@@ -248,26 +248,26 @@ def test_the_rest_of_a_line_that_is_too_long_is_no_line(file: Path) -> None:
 def test_what_is_left_out_is_told(file: Path, text: str, told: str) -> None:
     file.write_text(text)
     reader = MetricsReader(str(file))
-    stretch = reader.stretch(0, 10)
+    stretch = reader.batch(0, 10)
     assert stretch.trouble == reader.trouble
     assert (told in stretch.trouble) if told else not stretch.trouble
 
 
 def test_a_file_that_is_none_is_told_and_a_missing_one_is_no_trouble(tmp_path: Path) -> None:
-    assert MetricsReader(str(tmp_path / "none")).stretch(0, 10).trouble == ""
+    assert MetricsReader(str(tmp_path / "none")).batch(0, 10).trouble == ""
     (tmp_path / "link").symlink_to(tmp_path / "none")
-    assert "cannot be read" in MetricsReader(str(tmp_path / "link")).stretch(0, 10).trouble
-    assert "no plain file" in MetricsReader(str(tmp_path)).stretch(0, 10).trouble
+    assert "cannot be read" in MetricsReader(str(tmp_path / "link")).batch(0, 10).trouble
+    assert "no plain file" in MetricsReader(str(tmp_path)).batch(0, 10).trouble
 
 
 def test_a_file_that_can_be_read_by_now_is_no_trouble_any_more(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     os.symlink(tmp_path, path)
     reader = MetricsReader(str(path))
-    assert "cannot be read" in reader.stretch(0, 10).trouble
+    assert "cannot be read" in reader.batch(0, 10).trouble
     path.unlink()
     path.write_text(line(1))
-    assert reader.stretch(0, 10).trouble == ""
+    assert reader.batch(0, 10).trouble == ""
 
 
 def test_a_folder_that_the_owner_is_about_to_get_is_no_trouble(state: Path) -> None:
@@ -276,10 +276,10 @@ def test_a_folder_that_the_owner_is_about_to_get_is_no_trouble(state: Path) -> N
     state.mkdir(0o700)
     path = state / "metrics.jsonl"
     reader = MetricsReader(str(path), (65534, 65534))
-    assert reader.stretch(0, 10).trouble == "", "its supervisor has not begun"
+    assert reader.batch(0, 10).trouble == "", "its supervisor has not begun"
     os.chown(state, 65534, 65534)
     path.write_text(line(1))
     path.chmod(0o600)
-    assert "cannot be read" in reader.stretch(0, 10).trouble, "it is root's"
+    assert "cannot be read" in reader.batch(0, 10).trouble, "it is root's"
     os.chown(path, 65534, 65534)
-    assert len(reader.stretch(0, 10).samples) == 1
+    assert len(reader.batch(0, 10).samples) == 1

@@ -128,9 +128,9 @@ def test_tensorflows_rate_belongs_to_the_step_before_it_also_for_readers_made_an
     log: Path,
 ) -> None:
     append(log, "loss = 2.0, step = 0\n")
-    first = follow(log).stretch(0, 9)
+    first = follow(log).batch(0, 9)
     append(log, "global_step/sec: 12.5\nloss = 1.0, step = 100 (8.0 sec)\n")
-    found = follow(log).stretch(first.end, 9).samples
+    found = follow(log).batch(first.end, 9).samples
     assert [(each.iteration, dict(each.values)) for each in found] == [
         (0, {"global_step/sec": 12.5}),
         (100, {"loss": 1.0, "sec": 8.0}),
@@ -160,7 +160,7 @@ def test_what_grows_byte_by_byte_gives_every_reading_once(log: Path) -> None:
     for byte in text.encode():
         append(log, bytes([byte]))
         found += reader.read()
-        stretch = follow(log).stretch(place, 9)
+        stretch = follow(log).batch(place, 9)
         anew += stretch.samples
         place = stretch.end
     assert numbers(found) == [1, 1, 2, 3]
@@ -171,10 +171,10 @@ def test_no_more_are_read_than_asked_for_and_reading_goes_on_after_any(log: Path
     append(log, "".join(map(line, range(9))) + "the end\n")
     whole = follow(log).read()
     for index, each in enumerate(whole):
-        assert follow(log).stretch(each.end, 99).samples == whole[index + 1 :]
-    stretch = follow(log).stretch(0, 4)
+        assert follow(log).batch(each.end, 99).samples == whole[index + 1 :]
+    stretch = follow(log).batch(0, 4)
     assert (len(stretch.samples), stretch.more) == (4, True)
-    assert not follow(log).stretch(stretch.end, 99).more
+    assert not follow(log).batch(stretch.end, 99).more
 
 
 def test_a_log_that_was_cut_or_replaced_is_read_from_its_beginning_also_if_it_is_longer_now(
@@ -183,7 +183,7 @@ def test_a_log_that_was_cut_or_replaced_is_read_from_its_beginning_also_if_it_is
     file = BoundedFile(str(log), limit=100)
     reader = follow(log)
     append(log, line(1) * 9)
-    first = follow(log).stretch(0, 99)
+    first = follow(log).batch(0, 99)
     assert len(reader.read()) == 9
     file.trim()
     append(log, line(2))
@@ -192,7 +192,7 @@ def test_a_log_that_was_cut_or_replaced_is_read_from_its_beginning_also_if_it_is
     file.trim()
     append(log, line(3) * 99)
     assert numbers(reader.read()) == [3] * 99
-    assert len(follow(log).stretch(first.end, 999).samples) == 99
+    assert len(follow(log).batch(first.end, 999).samples) == 99
     os.close(file._fd)
     other = log.with_name("other")
     other.write_text(line(4) * 200)
@@ -212,7 +212,7 @@ def test_a_line_without_end_is_skipped_and_the_next_one_is_read(
     append(log, line(2) + line(3))
     assert numbers(reader.read()) == [3]
     for _ in range(8):
-        stretch = follow(log).stretch(place, 9)
+        stretch = follow(log).batch(place, 9)
         anew += stretch.samples
         place = stretch.end
     assert numbers(anew) == [1, 3]
@@ -227,7 +227,7 @@ def test_a_flood_and_slow_patterns_are_read_in_parts(
         monkeypatch.setattr(log_reader, "MOST_SECONDS", seconds)
         reader, parts, place = follow(log), [], 0
         for _ in range(1000):
-            stretch = reader.stretch(place, 999)
+            stretch = reader.batch(place, 999)
             parts.append(stretch.samples)
             place = stretch.end
         found = [n for part in parts for n in numbers(part)]
@@ -274,7 +274,7 @@ def test_whatever_is_written_and_however_it_grows_readers_agree(
     for start, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(whole)], strict=True):
         append(log, whole[start:end])
         found += grows.read()
-        stretch = follow(log).stretch(place, 99)
+        stretch = follow(log).batch(place, 99)
         place = stretch.end
         anew += stretch.samples
     assert tuple(found) == tuple(anew) == at_once

@@ -135,7 +135,7 @@ def test_points_that_are_read_ahead_are_those_of_the_file(
     assert watched.take_ahead(0, 5) is None
     write(7, 7)
     watched.measure_and_read_ahead()
-    assert watched.take_ahead(0, 256) == reader.stretch(0, 256)
+    assert watched.take_ahead(0, 256) == reader.batch(0, 256)
     assert watched.take_ahead(0, 256) is None, "it is taken once"
     write(8, 8)
     watched.measure_and_read_ahead()
@@ -202,7 +202,7 @@ def test_a_job_whose_source_cannot_be_read_any_more_is_taken_over_without_sample
     monkeypatch.setattr(log_patterns, "_compiled", refuse)
     reader = reading(kind="regex", pattern="x")
     assert reader.read() == ()
-    assert reader.stretch(7, 10).end == 7
+    assert reader.batch(7, 10).end == 7
     assert "google-re2" in reader.trouble
 
 

@@ -119,7 +119,7 @@ def test_a_file_that_grows_byte_by_byte_gives_every_reading_once(tmp_path: Path,
             out.write(bytes([byte]))
             out.flush()
             found += same.read()
-            stretch = reader(tmp_path).stretch(place, 10)  # as after a restart of the node
+            stretch = reader(tmp_path).batch(place, 10)  # as after a restart of the node
             anew += stretch.samples
             place = stretch.end
     assert found == whole
@@ -131,7 +131,7 @@ def test_reading_goes_on_after_any_reading(file: Path) -> None:
     file.write_bytes(b"".join(scalar(n) for n in range(9)))
     all_of_them = reader(file.parent).read()
     for index, each in enumerate(all_of_them):
-        assert reader(file.parent).stretch(each.end, 99).samples == all_of_them[index + 1 :]
+        assert reader(file.parent).batch(each.end, 99).samples == all_of_them[index + 1 :]
 
 
 def test_no_more_are_read_than_asked_for_and_it_says_that_there_are_more(file: Path) -> None:
@@ -139,7 +139,7 @@ def test_no_more_are_read_than_asked_for_and_it_says_that_there_are_more(file: P
     file.with_name("events.out.tfevents.101.m0").write_bytes(scalar(5))
     place, found = 0, []
     for more in (True, True, False):
-        stretch = reader(file.parent).stretch(place, 2)
+        stretch = reader(file.parent).batch(place, 2)
         found.append(steps(stretch.samples))
         place = stretch.end
         assert stretch.more is more
@@ -168,11 +168,11 @@ def test_a_file_with_a_successor_is_read_to_its_end_and_half_a_record_there_does
 
 def test_the_place_in_a_file_that_is_gone_leads_to_the_files_after_it(file: Path) -> None:
     file.write_bytes(scalar(1) + scalar(2))
-    stretch = reader(file.parent).stretch(0, 1)
+    stretch = reader(file.parent).batch(0, 1)
     file.unlink()
     for number in (99, 101):
         file.with_name(f"events.out.tfevents.{number}.m0").write_bytes(scalar(number))
-    assert steps(reader(file.parent).stretch(stretch.end, 9).samples) == [101]
+    assert steps(reader(file.parent).batch(stretch.end, 9).samples) == [101]
 
 
 def test_files_of_earlier_starts_are_left_alone(file: Path) -> None:
@@ -204,11 +204,11 @@ def test_a_damaged_file_is_left_there_with_a_word_about_it(file: Path, at: int) 
 
 def test_a_damaged_last_file_stays_left_for_readers_made_anew(file: Path) -> None:
     file.write_bytes(b"garbage " * 10)
-    stretch = reader(file.parent).stretch(0, 9)
+    stretch = reader(file.parent).batch(0, 9)
     assert (stretch.samples, stretch.more) == ((), False)
     file.write_bytes(scalar(1) * 9)
     file.with_name("events.out.tfevents.101.m0").write_bytes(scalar(2))
-    assert steps(reader(file.parent).stretch(stretch.end, 9).samples) == [2]
+    assert steps(reader(file.parent).batch(stretch.end, 9).samples) == [2]
 
 
 def test_records_that_are_too_long_are_stepped_over_without_being_read(file: Path) -> None:
@@ -246,7 +246,7 @@ def test_a_flood_is_read_in_parts(file: Path, monkeypatch: pytest.MonkeyPatch) -
         file.with_name(name).write_bytes(b"".join(scalar(n) for n in numbers))
     follows, parts, place = reader(file.parent), [], 0
     while True:
-        stretch = follows.stretch(place, 10**6)
+        stretch = follows.batch(place, 10**6)
         parts.append(steps(stretch.samples))
         place = stretch.end
         if not stretch.more:
@@ -380,7 +380,7 @@ def test_whatever_is_written_and_however_it_grows_readers_agree(
         with file.open("ab") as out:
             out.write(whole[start:end])
         found += grows.read()
-        stretch = reader(folder).stretch(place, 99)
+        stretch = reader(folder).batch(place, 99)
         place = stretch.end
         anew += stretch.samples
     assert tuple(found) == tuple(anew) == at_once

@@ -73,7 +73,7 @@ class JobSamples:
         async with self._lock:
             found = self.take_ahead(since, most)
             if found is None:
-                found = await self._in_thread(self._samples.stretch, since, most)
+                found = await self._in_thread(self._samples.batch, since, most)
             if self._is_over() and not since and not found.samples:
                 recalled = await self._recall()
                 found = SampleBatch(recalled, recalled[-1].end, more=False) if recalled else found
@@ -85,7 +85,7 @@ class JobSamples:
         samples, self._ahead = self._progress.read(), None
         if samples and self._expected is not None:
             since, most = self._expected
-            self._ahead = since, self._samples.stretch(since, most), boottime.now()
+            self._ahead = since, self._samples.batch(since, most), boottime.now()
         return samples
 
     def expect(self, since: int, most: int) -> None:

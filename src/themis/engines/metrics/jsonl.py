@@ -88,7 +88,7 @@ class MetricsReader:
         """Resume at a `MetricSample.end` or `SampleBatch.end`, if the file is that long."""
         self._file, self._offset, self._skipping = None, offset, None
 
-    def stretch(self, since: int, most: int) -> SampleBatch:
+    def batch(self, since: int, most: int) -> SampleBatch:
         """Samples from a place on."""
         self.seek(since)
         samples = self.read(most)

@@ -57,7 +57,7 @@ class JobLogReader:
         self._fresh = self._fresh or place != self._place
         self._place = place
 
-    def stretch(self, since: int, most: int) -> SampleBatch:
+    def batch(self, since: int, most: int) -> SampleBatch:
         """Samples from a place on."""
         self.seek(since)
         samples = self.read(most)

@@ -1,8 +1,8 @@
 """Samples, which all readers return, and the place where the next read begins.
 
-    batch = reader.stretch(since=0, most=100)
+    batch = reader.batch(since=0, most=100)
     batch.samples[0].values         # (("loss", 0.31), ("accuracy", 0.9))
-    reader.stretch(batch.end, 100)
+    reader.batch(batch.end, 100)
 
 A place is a number that only its reader understands, but for 0, which is the beginning. A reader
 made anew goes on from a place as the old one would have.
@@ -62,7 +62,7 @@ class Reader(Protocol):
     def read(self, most: int | None = None) -> tuple[MetricSample, ...]:
         """New samples, oldest first, at most `most`; none if nothing can be read."""
 
-    def stretch(self, since: int, most: int) -> SampleBatch:
+    def batch(self, since: int, most: int) -> SampleBatch:
         """Samples from a place on."""
 
 

@@ -87,7 +87,7 @@ class _Nothing:
         """No samples."""
         return ()
 
-    def stretch(self, since: int, most: int) -> SampleBatch:
+    def batch(self, since: int, most: int) -> SampleBatch:
         """No samples."""
         return SampleBatch((), since, more=False, trouble=self._trouble)
 

@@ -86,7 +86,7 @@ class TensorBoardReader:
         """Go on from a place."""
         self._key, self._offset = place >> _OFFSET_BITS, place & _DONE
 
-    def stretch(self, since: int, most: int) -> SampleBatch:
+    def batch(self, since: int, most: int) -> SampleBatch:
         """Samples from a place on."""
         self.seek(since)
         samples = self.read(most)

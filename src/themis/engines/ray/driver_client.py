@@ -48,7 +48,7 @@ class DriverConnection:
         """Prepare; no process is started yet.
 
         Args:
-            address: What Ray is told to connect to.
+            address: The address that Ray connects to.
             python: The interpreter that has Ray; empty: this one.
             limit: Seconds for one call.
             environ: The source of the process's environment.

@@ -5,10 +5,10 @@
     tail(path, 4096)
     piece_of(path, offset=0, most=65536)    # text, and where the next piece begins
 
-The job has the file itself, opened for appending, and never a pipe: it does not block when nobody
-reads, and an escaped child cannot keep a reader waiting. When the file passes its limit the first
+The job has the file itself, opened for appending, and never a pipe: it does not block without a
+reader, and an escaped child cannot keep a reader waiting. When the file passes its limit the first
 part is kept once in `.head`, the latest part in `.old`, and the file is emptied in place; what the
-job writes between the copy and that is lost. `.cut` says how much was cut off so far, so that
+job writes between the copy and that is lost. `.cut` has the number of dropped bytes, so that
 offsets go on counting.
 """
 
