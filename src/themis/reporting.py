@@ -1,4 +1,4 @@
-"""What a training program needs to run under Themis. Standard library only.
+"""The calls of training programs under Themis. Standard library only.
 
     import themis
 
@@ -12,8 +12,8 @@
         if themis.checkpoint_due():
             save(folder)
 
-Outside Themis it reports nowhere, never stops, and has the defaults that are given: the calls can
-stay in the program.
+Outside Themis it reports nothing, never stops, and returns the defaults: the calls can stay in the
+program.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from types import FrameType
 from typing import Any, SupportsFloat, overload
 
 GRACEFUL_EXIT = 75
-"""What a program exits with that wants to be started again from its checkpoint."""
+"""The exit code of a program that has saved and wants to be started again."""
 
 JOB_VARIABLE = "THEMIS_JOB_ID"
 METRICS_VARIABLE = "THEMIS_METRICS"
@@ -41,10 +41,10 @@ PARAMETERS_VARIABLE = "THEMIS_PARAMS"
 def report(
     it: SupportsFloat, loss: SupportsFloat | None = None, **values: SupportsFloat | None
 ) -> None:
-    """Say that iteration `it` is done, with its loss and other values if there are any.
+    """Report that iteration `it` is done, with its loss and other values if there are any.
 
     Of several processes only the first should call it. A metric that is no finite number counts as
-    the worst there is. A file that cannot be written to is no reason to stop training.
+    the worst. A file that cannot be written to does not stop training.
 
     Args:
         it: Iterations done since the very beginning, not since the last restart.
@@ -56,14 +56,14 @@ def report(
     if not path:
         return
     number = float(it)
-    told = {
+    record = {
         "it": int(number) if number.is_integer() else number,
         "loss": None if loss is None else float(loss),
         "t": time.time(),
     }
     for name, value in values.items():
-        told.setdefault(name, None if value is None else float(value))
-    line = json.dumps(told, separators=(",", ":")).encode() + b"\n"
+        record.setdefault(name, None if value is None else float(value))
+    line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
     try:
         fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -75,7 +75,7 @@ def report(
 
 
 class StopNotice:
-    """Whether this process was sent SIGTERM, from the first question on."""
+    """Whether SIGTERM came since `watch` was called first."""
 
     def __init__(self) -> None:
         self.came = False
@@ -85,8 +85,8 @@ class StopNotice:
         self._mask = threading.local()
 
     def watch(self) -> None:
-        """Note it from now on, if this is the main thread."""
-        # Only the first thread may say what happens at a signal.
+        """Handle SIGTERM from now on, if this is the main thread."""
+        # Only the main thread may set a signal handler.
         if self.watches or threading.current_thread() is not threading.main_thread():
             return
         self._before = signal.signal(signal.SIGTERM, self.note)
@@ -100,14 +100,14 @@ class StopNotice:
             self._knows_of_forks = True
 
     def _hold_back(self) -> None:
-        # One that comes at once must find the child as it will be.
+        # A signal during the fork must reach the child after its handler is reset.
         self._mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
     def _let_through(self) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask.before)
 
     def _in_child(self) -> None:
-        # Processes that load data are ended with SIGTERM, and nobody asks `should_stop` in them.
+        # Data loader processes are ended with SIGTERM and never call `should_stop`.
         if self.watches:
             with contextlib.suppress(ValueError):
                 signal.signal(signal.SIGTERM, self._before or signal.SIG_DFL)
@@ -115,22 +115,22 @@ class StopNotice:
         self._let_through()
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        """What to do at SIGTERM."""
+        """The signal handler."""
         self.came = True
         if callable(self._before):
             self._before(number, frame)
 
 
 stop_notice = StopNotice()
-"""Of this process; `should_stop` asks it."""
+"""The notice of this process, read by `should_stop`."""
 
 
 def should_stop() -> bool:
     """Whether Themis wants the GPUs back: save now, then exit with `GRACEFUL_EXIT`.
 
-    It notes SIGTERM from its first call on, which must be made in the main thread, and is cheap
-    enough for every iteration. A program that dies of a SIGTERM before that is started again too. A
-    handler that was there before is still called.
+    It handles SIGTERM from its first call on, which must be made in the main thread, and is cheap
+    enough for every iteration. A program that a SIGTERM ends before that is started again too. An
+    earlier handler is still called.
     """
     if JOB_VARIABLE not in os.environ:
         return False

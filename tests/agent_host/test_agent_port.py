@@ -172,7 +172,7 @@ async def live(folder: Path) -> AsyncIterator[Ends]:
     file = AppFile(SWEEP.spec.id, ("train",), stop=StopConditions(StopRule.HALVING, 150))
     trials = tuple(PlannedTrial(job.id, {}) for job in SWEEP.spec.jobs)
     plan = SweepPlan(file, 0, SWEEP.spec, trials, SWEEP.tuner)
-    agent = AgentRunner(ends, file, plan, random.Random(1), monotonic=clock, wall=clock)
+    agent = AgentRunner(ends, plan, random.Random(1), monotonic=clock, wall=clock)
     running = asyncio.create_task(agent.run())
     await ends.settle()
     try:

@@ -90,7 +90,6 @@ class Service:
     def begin(self) -> None:
         self.sessions += 1
         self.session = AgentSession(
-            self.written,
             self.plan,
             session=f"s{self.sessions}",
             own_tuner=self.kind(),

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from themis.agent_host.session.outcomes import RESUMABLE
 from themis.agent_host.session.session import AgentSession
 from themis.agent_host.session_client import SessionClient
-from themis.apps import AppFile, SweepPlan, parse_app, plan_app
+from themis.apps import SweepPlan, parse_app, plan_app
 from themis.core.agent import Agent, MakeAgent
 from themis.core.model import AppId, JobId
 from themis.core.tuners import Stepwise
@@ -76,7 +76,6 @@ class AgentRunner:
     def __init__(
         self,
         service: AgentService,
-        app_file: AppFile,
         plan: SweepPlan,
         rng: random.Random,
         *,
@@ -91,8 +90,7 @@ class AgentRunner:
 
         Args:
             service: The service.
-            app_file: What was submitted.
-            plan: Its jobs and phases.
+            plan: The app file, its jobs and phases.
             rng: For the jitter of retries.
             search: Chooses trials one after the other, if the app file asks for that.
             own_tuner: A user's tuner, in place of the one that the app file names.
@@ -115,7 +113,6 @@ class AgentRunner:
             service, self._app, rng, session=session, longest_wait=_LONGEST_BACKOFF
         )
         self._session = AgentSession(
-            app_file,
             plan,
             session=session,
             choose=None if search is None else search.choose,
@@ -135,16 +132,8 @@ class AgentRunner:
         """The agent of an app that was submitted as a file."""
         app_file = parse_app(json.loads(sheet.body))
         plan = plan_app(app_file, sheet.app, sheet.owner, sheet.seed)
-        search = _optuna_search(app_file, plan, sheet.seed)
-        return cls(
-            service,
-            app_file,
-            plan,
-            rng,
-            search=search,
-            own_tuner=own_tuner,
-            make_agent=make_agent,
-        )
+        search = _optuna_search(plan)
+        return cls(service, plan, rng, search=search, own_tuner=own_tuner, make_agent=make_agent)
 
     async def run(self) -> str:
         """Run the agent until its app is over; returns the outcome.
@@ -224,13 +213,13 @@ class AgentRunner:
         self._changed.set()
 
 
-def _optuna_search(app_file: AppFile, plan: SweepPlan, seed: int) -> "OptunaSearch | None":
-    search = app_file.search
-    if search is None or not app_file.uses_optuna:
+def _optuna_search(plan: SweepPlan) -> "OptunaSearch | None":
+    search = plan.app.search
+    if search is None or not plan.app.uses_optuna:
         return None
     from themis.integrations.optuna_search import OptunaSearch  # noqa: PLC0415 - in an extra
 
-    return OptunaSearch(search.params, app_file.metric.goal, len(plan.spec.phases), seed)
+    return OptunaSearch(search.params, plan.app.metric.goal, len(plan.spec.phases), plan.seed)
 
 
 class AgentHost:

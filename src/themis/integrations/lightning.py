@@ -20,16 +20,16 @@ from themis import reporting
 from themis.integrations.optional_bases import first_installed, numbers, subclass_of
 
 KEPT = 2
-"""Checkpoints of this callback that stay: the last one, and the one before it."""
+"""How many checkpoints of this callback are kept."""
 _CHECKPOINT = re.compile(r"themis-([0-9]+)\.ckpt\Z")
 
 
 class ThemisCallback:
     """Reports, saves when asked to and periodically, and stops at the limit.
 
-    After SIGTERM it saves and leaves the program with the code 75. At `THEMIS_MAX_ITERATIONS` it
-    saves and lets `fit` return after a validation; a program that is started again there says once
-    more how far it is, and leaves with 0 before the first step. Checkpoints are
+    After SIGTERM it saves and exits with the code 75. At `THEMIS_MAX_ITERATIONS` it
+    saves and lets `fit` return after a validation; a program that is started again there reports
+    once more, and exits with 0 before the first step. Checkpoints are
     `themis-STEP.ckpt` in the job's folder.
     """
 
@@ -50,8 +50,8 @@ class ThemisCallback:
         """
         self._every = every_n_steps
         self._step = -1
-        self._told: dict[str, float] = {}
-        """What was last said of each metric."""
+        self._reported: dict[str, float] = {}
+        """The last value of each metric."""
         reporting.should_stop()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -59,27 +59,27 @@ class ThemisCallback:
         return type(self).__mro__[1], (self._every,)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Take SIGTERM over, and do no step more than asked for."""
+        """Take SIGTERM over; exit if the limit is reached already."""
         self._step = trainer.global_step
         if _is_reached(trainer):
-            # Perhaps nobody heard what was reported last.
+            # The last report may be lost.
             if trainer.is_global_zero:
-                reporting.report(trainer.global_step, **self._told)
+                reporting.report(trainer.global_step, **self._reported)
             sys.exit(0)
         _take_over(trainer)
 
     def state_dict(self) -> dict[str, Any]:
-        """What goes into checkpoints, for a start with nothing left to do."""
-        return {"told": dict(self._told)}
+        """The last metrics go into checkpoints, for a start with nothing left to do."""
+        return {"reported": dict(self._reported)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Remember it."""
-        self._told = dict(state_dict.get("told", {}))
+        """Take the last metrics from a checkpoint."""
+        self._reported = dict(state_dict.get("reported", {}))
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Say how far it is, and decide whether to go on."""
+        """Report the iteration, and decide whether to go on."""
         step, reached = trainer.global_step, _is_reached(trainer)
         every = self._every or trainer.log_every_n_steps or 1
         if step != self._step and (step % every == 0 or reached):
@@ -96,7 +96,7 @@ class ThemisCallback:
             save_checkpoint(trainer)
 
     def on_validation_batch_end(self, trainer: Any, *_: Any) -> None:
-        """Do not go on with a long validation when asked to stop."""
+        """End a long validation when asked to stop."""
         # Several processes need not have as many batches each: there the next step decides.
         if trainer.world_size == 1 and _is_fitting(trainer) and reporting.should_stop():
             if not _is_reached(trainer):
@@ -104,12 +104,12 @@ class ThemisCallback:
             sys.exit(reporting.GRACEFUL_EXIT)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Report what validation found."""
+        """Report the metrics of a validation."""
         if _is_fitting(trainer):
             self._report(trainer)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Lightning leaves with 0 at a SIGTERM that it saw itself, which would mean finished."""
+        """Correct the exit code: Lightning exits with 0 at a SIGTERM, which would mean finished."""
         left = isinstance(exception, SystemExit) and not exception.code
         if left and reporting.should_stop() and not _is_reached(trainer):
             exception.code = reporting.GRACEFUL_EXIT  # type: ignore[attr-defined] # as `left` says
@@ -117,15 +117,15 @@ class ThemisCallback:
     def _report(self, trainer: Any, outputs: Any = None) -> None:
         if not trainer.is_global_zero:
             return
-        told = numbers(trainer.callback_metrics.items())
-        if "loss" not in told and isinstance(outputs, dict):
-            told = numbers([("loss", outputs.get("loss"))]) | told
-        self._told |= told
-        reporting.report(trainer.global_step, **told)
+        reported = numbers(trainer.callback_metrics.items())
+        if "loss" not in reported and isinstance(outputs, dict):
+            reported = numbers([("loss", outputs.get("loss"))]) | reported
+        self._reported |= reported
+        reporting.report(trainer.global_step, **reported)
 
 
 def save_checkpoint(trainer: Any) -> None:
-    """Save under a name that only whole checkpoints have. Of all processes, in all."""
+    """Save under a name that only whole checkpoints have. All processes must call it."""
     folder = reporting.checkpoint_dir()
     place = folder / f"themis-{trainer.global_step}.ckpt"
     half = folder / f".themis-{trainer.global_step}.half"
@@ -174,7 +174,7 @@ def _is_fitting(trainer: Any) -> bool:
 
 
 def _agreed(trainer: Any, wanted: bool) -> bool:
-    """The same in all processes: those that saved alone would wait for the others."""
+    """The same decision in all processes: one that saves alone waits for the others."""
     if trainer.world_size < 2:
         return wanted
     return bool(trainer.strategy.reduce_boolean_decision(wanted, all=False))
@@ -194,7 +194,7 @@ def _take_over(trainer: Any) -> None:
 
 
 def _base() -> type:
-    # Whichever the program has imported already is the one its trainer is of.
+    # The trainer is of the package that the program has imported already.
     names = ["lightning.pytorch", "pytorch_lightning"]
     names.sort(key=lambda name: name not in sys.modules)
     return first_installed(names, "Callback", "lightning")

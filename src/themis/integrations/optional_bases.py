@@ -11,7 +11,7 @@ _made: dict[tuple[type, _FindBase], type] = {}
 
 
 def subclass_of(kind: type, find: _FindBase) -> type:
-    """A class like `kind` that is also what `find` finds; the same one every time."""
+    """A class like `kind` that also has the base that `find` returns; the same one every time."""
     if (kind, find) not in _made:
         base = find()
         about = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
@@ -21,10 +21,10 @@ def subclass_of(kind: type, find: _FindBase) -> type:
 
 
 def first_installed(modules: Iterable[str], name: str, install: str) -> type:
-    """A class of the first of these modules that is there.
+    """A class of the first of these modules that is installed.
 
     Raises:
-        ImportError: None of them is; says what to install.
+        ImportError: None of them is.
     """
     for module in modules:
         try:
@@ -38,9 +38,9 @@ def first_installed(modules: Iterable[str], name: str, install: str) -> type:
 
 
 def numbers(values: Iterable[tuple[str, Any]], without: Iterable[str] = ()) -> dict[str, float]:
-    """What can be reported of values by name: numbers, and tensors with one element."""
+    """The values that can be reported: numbers, and tensors with one element."""
     left_out = {"it", "t", *without}
-    told: dict[str, float] = {}
+    found: dict[str, float] = {}
     for name, value in values:
         if (
             name in left_out
@@ -49,7 +49,7 @@ def numbers(values: Iterable[tuple[str, Any]], without: Iterable[str] = ()) -> d
         ):
             continue
         try:
-            told[name] = float(value)
+            found[name] = float(value)
         except (TypeError, ValueError, RuntimeError, OverflowError):  # a tensor with many
             continue
-    return told
+    return found

@@ -20,7 +20,7 @@ from typing import Any, Self
 from themis import reporting
 from themis.integrations.optional_bases import first_installed, numbers, subclass_of
 
-_NOT_TOLD = ("total_flos",)
+_NOT_REPORTED = ("total_flos",)
 _BOOKKEEPING = ("_runtime", "_per_second")
 _CHECKPOINT = re.compile(r"checkpoint-([0-9]+)\Z")
 _GO_ON, _SAVE, _STOP = 0, 1, 2
@@ -29,9 +29,9 @@ _GO_ON, _SAVE, _STOP = 0, 1, 2
 class ThemisCallback:
     """Reports what is logged, saves when asked to and periodically, and stops at the limit.
 
-    After SIGTERM it saves and leaves the program with the code 75 at the end of `train`. At
+    After SIGTERM it saves, and exits with the code 75 at the end of `train`. At
     `THEMIS_MAX_ITERATIONS` it logs, evaluates (if there is an evaluation strategy), saves and lets
-    `train` return; a program that is started again there leaves with 0 before the first step.
+    `train` return; a program that is started again there exits with 0 before the first step.
     """
 
     def __new__(cls, *_args: Any, **_more: Any) -> Self:
@@ -59,27 +59,27 @@ class ThemisCallback:
         return type(self).__mro__[1], (self._every,)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """A step more than asked for would be a step too many."""
+        """Exit if the limit is reached already."""
         self._ended = ""
         if _is_reached(state):
-            # Perhaps nobody heard what was logged last.
-            said = {name: each for entry in state.log_history for name, each in entry.items()}
-            said.pop("step", None)
-            self.on_log(args, state, control, said)
+            # The last report may be lost.
+            logged = {name: each for entry in state.log_history for name, each in entry.items()}
+            logged.pop("step", None)
+            self.on_log(args, state, control, logged)
             sys.exit(0)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
-        """Decide whether to go on, and say how far it is."""
-        word = _agreed(args)
+        """Decide whether to go on, and report the iteration."""
+        action = _agree(args)
         if _is_reached(state):
-            # Whoever compares trials compares them here.
+            # Trials are compared by their metrics at the limit.
             control.should_log = True
             control.should_evaluate = getattr(args, "eval_strategy", "no") != "no"
             self._end(control, "finished")
-        elif word == _STOP:
+        elif action == _STOP:
             control.should_evaluate = False  # it could take longer than the grace
             self._end(control, "stopped")
-        elif word == _SAVE:
+        elif action == _SAVE:
             control.should_save = True
         overdue = time.monotonic() - self._reported >= self._every
         if overdue and not control.should_log and state.is_world_process_zero:
@@ -87,13 +87,13 @@ class ThemisCallback:
         return control
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
-        """What was asked during a long evaluation is done after it."""
-        if not self._ended and _agreed(args) == _STOP:
+        """Stop after an evaluation during which SIGTERM came."""
+        if not self._ended and _agree(args) == _STOP:
             self._end(control, "stopped")
         return control
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
-        """All was done at the last step."""
+        """Do nothing more: the last step did it."""
         if self._ended:
             control.should_log = control.should_evaluate = control.should_save = False
         return control
@@ -103,14 +103,14 @@ class ThemisCallback:
     ) -> None:
         """Report what was logged."""
         if logs and state.is_world_process_zero:
-            told = numbers(logs.items(), without=_NOT_TOLD)
+            values = numbers(logs.items(), without=_NOT_REPORTED)
             self._report(
                 state,
-                **{name: each for name, each in told.items() if not name.endswith(_BOOKKEEPING)},
+                **{name: each for name, each in values.items() if not name.endswith(_BOOKKEEPING)},
             )
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Leave, if that was asked."""
+        """Exit if asked to stop."""
         if self._ended == "stopped":
             sys.exit(reporting.GRACEFUL_EXIT)
 
@@ -138,7 +138,7 @@ def last_checkpoint(folder: str | os.PathLike[str] | None = None) -> str | None:
 
 
 def _is_whole(checkpoint: Path) -> bool:
-    """Whether its last file is there: a trainer that is killed leaves half ones."""
+    """Whether its last file is there: a killed trainer leaves partial checkpoints."""
     try:
         json.loads((checkpoint / "trainer_state.json").read_bytes())
     except (OSError, ValueError):
@@ -151,17 +151,17 @@ def _is_reached(state: Any) -> bool:
     return limit is not None and state.global_step >= limit
 
 
-def _agreed(args: Any) -> int:
-    """What to do, the same in all processes: those that saved alone would wait for the others."""
-    word = _STOP if reporting.should_stop() else _SAVE if reporting.checkpoint_due() else _GO_ON
+def _agree(args: Any) -> int:
+    """The same decision in all processes: one that saves alone waits for the others."""
+    action = _STOP if reporting.should_stop() else _SAVE if reporting.checkpoint_due() else _GO_ON
     if getattr(args, "world_size", 1) < 2:
-        return word
+        return action
     import torch  # noqa: PLC0415 - only there
     from torch import distributed  # noqa: PLC0415
 
-    told = torch.tensor(word, device=args.device)
-    distributed.all_reduce(told, op=distributed.ReduceOp.MAX)
-    return int(told.item())
+    values = torch.tensor(action, device=args.device)
+    distributed.all_reduce(values, op=distributed.ReduceOp.MAX)
+    return int(values.item())
 
 
 def _base() -> type:

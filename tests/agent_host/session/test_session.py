@@ -92,7 +92,6 @@ class Stage:
         """An agent starts, or starts again."""
         self.sessions += 1
         self.session = AgentSession(
-            self.written,
             self.plan,
             session=f"s{self.sessions}",
             choose=lambda _: {"lr": 0.5},

@@ -66,7 +66,6 @@ class Played:
 
     def make(self) -> AgentSession:
         return AgentSession(
-            self.written,
             self.plan,
             session="s",
             own_tuner=self.tuner,

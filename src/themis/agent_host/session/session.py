@@ -1,6 +1,6 @@
 """An app's agent behind a network: news from the service in, messages to the service out.
 
-    session = AgentSession(app, plan, session="6f1c")
+    session = AgentSession(plan, session="6f1c")
     for said in session.hear(news.at, item):      # BidReply, RunRequest, StopRequest, ...
         client.say(said)
     session.wake(at)                              # at `session.next_wake`
@@ -21,7 +21,7 @@ from themis.agent_host.session.outcomes import RESUMABLE, EndedRun, RunVerdict
 from themis.agent_host.session.recovery import recover
 from themis.agent_host.session.runs import RequestedRun, RunTracker
 from themis.agent_host.session.trials import FIRST_BACKOFF, TrialTable
-from themis.apps.app_file import AppFile, Goal, TunedBy
+from themis.apps.app_file import Goal, TunedBy
 from themis.apps.plan import SweepPlan
 from themis.core.agent import Agent, MakeAgent, Placement
 from themis.core.agent import commands as cmd
@@ -56,7 +56,6 @@ class AgentSession:
 
     def __init__(
         self,
-        app: AppFile,
         plan: SweepPlan,
         *,
         session: str,
@@ -67,14 +66,13 @@ class AgentSession:
         """Begin with nothing known.
 
         Args:
-            app: What was submitted.
-            plan: Its jobs and phases.
+            plan: The app file, its jobs and phases.
             session: A text that no other agent of the app has.
             choose: Chooses parameters that the plan leaves open.
             own_tuner: A user's tuner, in place of the one that the app file names.
             make_agent: Makes the core agent.
         """
-        self._app = app
+        app = self._app = plan.app
         self._plan = plan
         self._own_tuner = own_tuner
         self._make_agent = make_agent

@@ -268,7 +268,6 @@ class _Rehearsal:
 
         runner = AgentRunner(
             door,
-            _written(app),
             _plan(app),
             random.Random(name),
             monotonic=asyncio.get_running_loop().time,
