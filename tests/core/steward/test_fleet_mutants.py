@@ -1,4 +1,4 @@
-"""Every defence matters: with it switched off, the checker finds out within a few seeds."""
+"""Every defence matters: without it the checker finds a violation within a few seeds."""
 
 import pytest
 
@@ -10,7 +10,7 @@ SEEDS = 120
 
 
 def complaint_about(broken: Broken, seeds: int = SEEDS) -> str:
-    """The first thing the checker finds, or nothing."""
+    """The first violation that the checker finds; empty if there is none."""
     try:
         run_seeds(range(seeds), broken=broken)
     except InvariantError as error:
@@ -19,18 +19,18 @@ def complaint_about(broken: Broken, seeds: int = SEEDS) -> str:
 
 
 @pytest.mark.parametrize("name", DEFENCES)
-def test_a_defence_that_is_switched_off_is_missed(name: str) -> None:
-    assert complaint_about(DEFENCES[name]), f"nobody notices that {name} no more"
+def test_the_checker_notices_a_missing_defence(name: str) -> None:
+    assert complaint_about(DEFENCES[name]), f"not noticed: {name}"
 
 
-def test_with_all_defences_nothing_is_wrong_in_the_same_weather() -> None:
+def test_with_all_defences_the_same_faults_violate_nothing() -> None:
     weathers = dict.fromkeys(broken.weather for broken in DEFENCES.values())
     for weather in weathers:
         run_seeds(range(1000, 1006), weather=weather)
 
 
 @pytest.mark.parametrize("name", IN_DEPTH)
-def test_a_second_line_holds_when_the_first_is_down(name: str) -> None:
+def test_the_second_line_of_defence_holds_without_the_first(name: str) -> None:
     what, first_down, both_down = IN_DEPTH[name]
     seeds = 12
     assert not any(what in complaint_of(seed, first_down) for seed in range(seeds))

@@ -1,4 +1,4 @@
-"""Whole clusters in virtual time, with everything going wrong that can.
+"""Whole clusters in virtual time, with all kinds of faults.
 
 In the tests half a million events over five hundred seeds; `make chaos` has twenty times as many.
 """
@@ -28,7 +28,7 @@ def test_every_invariant_holds_after_every_event(chunk: int) -> None:
     assert sum(result.epochs > 1 for result in results) >= SEEDS / 3
 
 
-def test_a_cluster_without_faults_serves_everybody_soon() -> None:
+def test_a_cluster_without_faults_serves_every_app_soon() -> None:
     for result in run_seeds(range(10), weather=CALM):
         assert result.epochs == 1
         assert result.served_after < SETTINGS.lease

@@ -1,4 +1,4 @@
-"""The service's side by itself: what it takes as proof, whom it tells, and what must be stored."""
+"""The steward as a whole: what reports prove, what it sends, and what it stores."""
 
 from dataclasses import replace
 from operator import sub
@@ -64,7 +64,7 @@ SETTINGS = Settings(lease=100.0, grace=10.0, heartbeat=1.0, guard=2.0, pooling=0
 
 
 class Desk:
-    """A steward, a node written by hand, and a policy that does what it is told."""
+    """A steward, a hand-written node, and a policy that follows a script."""
 
     def __init__(self, epoch: int = 1) -> None:
         self.owners: dict[int, AppId] = {}
@@ -536,14 +536,14 @@ def test_iterations_beyond_all_reason_say_nothing_of_how_fast_a_job_is() -> None
     assert total_work(state.whole) == pytest.approx(work)
 
 
-def test_what_an_agent_says_of_a_job_that_is_not_in_this_phase_is_kept_and_harms_nobody() -> None:
+def test_a_report_of_a_job_of_another_phase_is_stored() -> None:
     desk = Desk().ready()
     desk.take(ev.AppArrived(1.0, simple_app(A, jobs=2, phases=(Phase(1, 10), Phase(1, 10)))))
     desk.take(AgentSpoke(2.0, A, 0, Reached(JobId("j1"), 1.0, 0.5)))
     assert [reached.job for reached in desk.steward.trials.reached(A)] == ["j1"]
 
 
-def test_trials_are_told_in_the_order_of_choosing_whoever_reads_the_store() -> None:
+def test_trials_are_sent_in_the_order_of_choosing_also_after_a_restart() -> None:
     jobs = [JobId(f"j{number}") for number in (2, 10, 1, 11, 0)]
     desk = Desk().ready()
     desk.take(ev.AppArrived(1.0, simple_app(A, jobs=12)))
@@ -556,7 +556,7 @@ def test_trials_are_told_in_the_order_of_choosing_whoever_reads_the_store() -> N
         assert [trial.job for trial in told] == jobs
 
 
-def test_an_agent_that_talks_and_talks_does_not_fill_the_store() -> None:
+def test_the_reports_of_a_job_that_are_stored_are_limited() -> None:
     desk = Desk().ready(A)
     outcomes = [desk.take(AgentSpoke(2.0, A, 0, Reached(J0, 0.5, float(n)))) for n in range(20)]
     assert len(desk.steward.trials.reached(A)) == 8
@@ -579,7 +579,7 @@ def test_quarantine_follows_the_node() -> None:
     assert desk.state(1) is GpuState.FREE
 
 
-def test_only_nodes_say_what_nodes_say() -> None:
+def test_events_that_follow_from_reports_are_refused_from_outside() -> None:
     desk = Desk().ready(A)
     outcome = desk.take(ev.GpusVacated(5.0, ((GpuId(0), 1),)))
     assert isinstance(outcome.commands[0], arbiter_commands.Refuse)
@@ -649,7 +649,7 @@ def test_of_a_gang_the_first_trouble_counts(codes: tuple[int, int], counts: int)
     assert result.code == counts
 
 
-def test_of_a_gang_that_failed_it_counts_for_nothing_that_the_others_were_told_to_go() -> None:
+def test_a_gang_that_failed_is_not_interrupted_because_its_other_processes_were() -> None:
     desk, _ = gang()
     desk.report(3.0, running(state=RunState.EXITED, code=1))
     known = desk.steward.nodes["m1"].revision
@@ -660,7 +660,7 @@ def test_of_a_gang_that_failed_it_counts_for_nothing_that_the_others_were_told_t
     assert result.failed
 
 
-def test_an_agent_is_told_that_its_run_was_told_to_go_by_its_node() -> None:
+def test_an_agent_is_told_that_its_node_interrupted_its_run() -> None:
     desk = training()
     ended = replace(running(state=RunState.EXITED, code=75), interrupted=True)
     [told] = [c for c in desk.report(6.0, ended).commands if isinstance(c, TellRun)]
@@ -741,7 +741,7 @@ def test_the_end_of_a_run_is_told_after_all_of_its_points() -> None:
     assert row.points_on == ""
 
 
-def test_what_an_agent_lost_is_told_again_with_the_end() -> None:
+def test_points_that_an_agent_lost_are_sent_again_with_the_end() -> None:
     desk = training()
     desk.report(6.0, saying(1, 3, RunState.EXITED))
     desk.report(6.05, saying(1, 3, RunState.EXITED))
@@ -752,7 +752,7 @@ def test_what_an_agent_lost_is_told_again_with_the_end() -> None:
     assert told(desk.take(SessionOpened(6.4, B, "s1"))) == []
 
 
-def test_what_an_agent_heard_that_was_replaced_is_told_to_the_next() -> None:
+def test_a_new_session_is_sent_points_that_a_late_acknowledgement_names() -> None:
     desk = training()
     desk.take(SessionOpened(5.6, A, "s1"))
     old = desk.steward.fence_of(A)
@@ -796,7 +796,7 @@ def test_the_end_is_told_when_the_machine_with_the_points_is_gone() -> None:
     assert [item for outcome in outcomes for item in told(outcome)] == [RunState.EXITED]
 
 
-def test_points_that_nobody_wants_are_dropped_by_their_node() -> None:
+def test_a_node_may_drop_points_of_an_app_that_ended() -> None:
     desk = training()
     desk.report(6.0, saying(1, 2), busy=ON_0)
     desk.take(ev.AppEnded(6.1, A))
@@ -1008,7 +1008,7 @@ BUSY = (SlotReport(0, 0, SlotState.RUNNING), SlotReport(1, 0, SlotState.EMPTY))
 WANT = LogWanted(1, A, OwnerId("ann"), J0, 0, 100, number=1)
 
 
-def test_who_waits_for_a_log_is_asked_for_at_once_and_nothing_is_kept() -> None:
+def test_a_wanted_log_is_ordered_at_once_and_nothing_is_stored() -> None:
     desk = Desk().ready(A)
     desk.report(5.0)
     told = desk.take(LogsWanted(5.1, "m0", (WANT,)))

@@ -27,9 +27,9 @@ def points(count: int, values: int = 1) -> tuple[Point, ...]:
 @pytest.mark.parametrize(
     ("waiting", "counts"),
     [
-        pytest.param([], [], id="nobody has any"),
+        pytest.param([], [], id="no run has any"),
         pytest.param([points(3), (), points(7)], [3, 0, 7], id="there is room for all"),
-        pytest.param([points(20), points(2), points(20)], [9, 2, 9], id="who needs less gets all"),
+        pytest.param([points(20), points(2), points(20)], [9, 2, 9], id="a small need is met"),
         pytest.param([points(3, 8), points(20)], [1, 10], id="points of many values weigh more"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Toy agents: they start and stop jobs on what they hold, and are often wrong about it."""
+"""Toy agents: they start and stop jobs on the GPUs that they hold, often with wrong requests."""
 
 import random
 from collections.abc import Callable
@@ -65,7 +65,7 @@ class Agents:
         if service.up and not service.stalled:
             outcome = service.handle(ev.AppArrived(self._sim.now, app.spec))
             refused = outcome is None or any(isinstance(c, cmd.Refuse) for c in outcome.commands)
-            # A user who heard nothing tries again, and may find that the first time was enough.
+            # A user without an answer tries again, and may find that the first request arrived.
             known = outcome is not None and name in service.steward.arbiter.world.apps
             if not refused or known:
                 app.accepted = True
@@ -76,7 +76,7 @@ class Agents:
         self._sim.later(1.0, self._try, name)
 
     def end(self, name: AppId) -> None:
-        """A user is done with an app, and says so until the service has taken it."""
+        """A user ends an app, and repeats the request until the service has accepted it."""
         app, service = self.apps[name], self._sim.service
         if app.over:
             return
@@ -132,7 +132,7 @@ class Agents:
         return lambda at: AgentSpoke(at, name, fence, request)
 
     def _send(self, name: AppId, request: AgentRequest) -> None:
-        """To the service, perhaps late, perhaps twice."""
+        """Send a request to the service, perhaps late, perhaps twice."""
         sim, rng = self._sim, self._rng
         spoken = self.spoken(name, request)
         sim.service.take(spoken)
@@ -148,7 +148,7 @@ class Agents:
         if not sim.service.up or sim.service.stalled:
             return
         if not app.fence:
-            self.begin(name)  # Nobody answered the last time.
+            self.begin(name)  # Its last request was not answered.
             return
         steward = sim.service.steward
         mine = [run for run in steward.runs.values() if run.app == name and not run.stop]

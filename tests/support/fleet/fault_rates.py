@@ -1,4 +1,4 @@
-"""What goes wrong in a simulated cluster, how often, and until when."""
+"""The faults of a simulated cluster, and how often they happen."""
 
 import random
 from dataclasses import dataclass, replace
@@ -13,10 +13,10 @@ class Weather:
     slow: float = 0.0
     """The share of messages that take seconds."""
     very_late: float = 0.0
-    """The share of messages that come when nobody remembers them."""
+    """The share of messages that arrive when both sides have long gone on."""
     malice: float = 0.0
-    """The chance that a node is cut off just when it was given late orders or a service comes up,
-    and that such a service is given old reports."""
+    """The chance that a node is cut off just after late orders arrived or as a service comes up,
+    and that such a service is sent old reports."""
     partitions: float = 0.0
     pauses: float = 0.0
     node_crashes: float = 0.0
@@ -58,7 +58,7 @@ class Weather:
         return not any(others)
 
     def cleared(self) -> "Weather":
-        """The same cluster when nothing goes wrong any more."""
+        """The same cluster without faults."""
         return replace(Weather(), drift=self.drift, deaf=self.deaf)
 
 
@@ -86,7 +86,7 @@ STORM = Weather(
 
 
 def weather_of(rng: random.Random) -> Weather:
-    """Some weather: one in eight only of the service, others with some faults left out."""
+    """Random faults: in one of eight cases only those of the service, else some kinds of all."""
     if rng.random() < 0.125:
         return SERVICE_ONLY
     kept = {

@@ -1,8 +1,8 @@
-"""What must hold after every event of a simulated cluster, whatever goes wrong in it.
+"""Invariants of a simulated cluster, checked after every event, whatever fault happens.
 
-Everything is checked when it can first be broken: when a process starts, when the service stores
-something, when it tells something, when it comes back. So nothing is missed between two events,
-and an event that changes nothing costs nothing.
+Each is checked where it can first be violated: when a process starts, when the service stores,
+when it sends, when it restarts. So no violation between two events is missed, and an event that
+changes nothing costs nothing.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -32,7 +32,7 @@ _EPSILON = 1e-6
 
 
 class Checker:
-    """Sees everything, as no part of the system can."""
+    """Knows the state of all parts of the cluster, as none of them can."""
 
     def __init__(self, sim: "FleetSim") -> None:
         self._sim = sim
@@ -43,10 +43,10 @@ class Checker:
         """The highest token that each GPU has run under."""
         self._started: set[tuple[str, int]] = set()
         self._owners: dict[int, tuple[GpuId, AppId]] = {}
-        """What each token was given for."""
+        """The GPU and app of each token."""
         self._last_given: dict[GpuId, int] = {}
         self._told_ends: dict[int, float] = {}
-        """The latest end of each lease that a node was told."""
+        """The latest end of each lease that was sent to a node."""
         self._accepted_apps: set[AppId] = set()
         self._ended: set[AppId] = set()
         self._accepted_runs: dict[int, AppId] = {}
@@ -55,23 +55,23 @@ class Checker:
         self._last_heard: dict[str, tuple[int, int]] = {}
         self._keys: dict[tuple[AppId, str], int] = {}
         self._fences: dict[AppId, int] = {}
-        """The highest session of each app that an agent was told of."""
+        """The highest fence of each app that was sent to an agent."""
         self._askers: dict[tuple[AppId, str], int] = {}
-        """In which session each run was asked for."""
+        """The fence of the session that requested each run."""
         self._given_back: set[tuple[GpuId, int]] = set()
         self._reporting: dict[int, Process] = {}
-        """By run: the process whose points its agent hears, unless they may be lost."""
+        """By run: the process whose points reach the agent, unless they may be lost."""
         self._heard_points: dict[int, int] = {}
         self.points = 0
 
     def fail(self, what: str, *history: object) -> None:
-        """Something does not hold."""
+        """An invariant is violated."""
         raise InvariantError(f"seed {self._sim.seed}, at {self._sim.now:.3f}: {what}", history)
 
     # Processes
 
     def started(self, process: Process) -> None:
-        """A process is there: alone on its GPUs, alone for its job, under no old token."""
+        """A process starts: alone on its GPUs, alone for its job, under no old token."""
         order, node = process.order, process.node
         self.starts += 1
         for other in self.live:
@@ -96,22 +96,22 @@ class Checker:
         self._match(process, self._sim.service.durable)
 
     def ended(self, process: Process) -> None:
-        """A process is gone."""
+        """A process has ended."""
         self.live.remove(process)
 
     def wiped(self, node: SimNode) -> None:
-        """A disk is new: what the node knew is excused from having been known."""
+        """A node has a new disk, and may forget what it knew."""
         self._started = {item for item in self._started if item[0] != node.name}
         self._excuse_points(node.name)
 
     def _excuse_points(self, node: str) -> None:
-        """Points that a machine had went with it."""
+        """The points on a machine are lost with it."""
         self._reporting = {
             run: process for run, process in self._reporting.items() if process.node.name != node
         }
 
     def agent_heard(self, command: TellPoints | TellRun) -> None:
-        """An agent hears of a run: every point, in order, and its end after all of them."""
+        """An agent receives news of a run: every point, in order, and its end after all of them."""
         if command.app in self._ended:
             return
         heard = self._heard_points.get(command.run, 0)
@@ -130,7 +130,7 @@ class Checker:
             self.fail(f"{heard} of {process.reported} points were heard before the end", command)
 
     def cut_off(self, process: Process) -> None:
-        """A process is told to go, or killed, because its node has heard nothing for too long."""
+        """A process is stopped or killed because its node was cut off for too long."""
         if self._sim.only_service:
             self.fail("training is ended though only the service failed", process.order)
 
@@ -140,14 +140,14 @@ class Checker:
             self.fail(f"{node.name} goes back from epoch {node.disk.epoch} to {epoch}")
 
     def heard(self, node: str, boot: int, number: int) -> None:
-        """What the service takes as the last report of a node."""
+        """The service takes a report as the last one of a node."""
         last = self._last_heard.get(node, (0, 0))
         if (boot, number) < last:
             self.fail(f"{node}: report {boot}/{number} counts after {last[0]}/{last[1]}")
         self._last_heard[node] = (boot, number)
 
     def _match(self, process: Process, arbiter: Arbiter) -> None:
-        """A process that may run on is the one that the ledger has on its GPUs, and no other."""
+        """A process that may go on is the one that the ledger has on its GPUs."""
         if process.doomed:
             return
         ledger, topology = arbiter.ledger, arbiter.world.topology
@@ -200,7 +200,7 @@ class Checker:
         self._compare_ends(ledger)
 
     def asked(self, app: AppId, key: str, fence: int) -> None:
-        """An agent is about to ask for a run."""
+        """An agent is about to request a run."""
         self._askers[app, key] = fence
 
     def gave_back(self, gpu: GpuId, token: int) -> None:
@@ -208,7 +208,7 @@ class Checker:
         self._given_back.add((gpu, token))
 
     def released(self, events: Iterable[ev.Event], commands: Iterable[StewardCommand]) -> None:
-        """Leases end because their agent gave them back: these, and not others on the same GPUs."""
+        """Leases that end as released are those that their agent gave back."""
         released = {
             (event.app, gpu)
             for event in events
@@ -226,7 +226,7 @@ class Checker:
                     pass
 
     def _check_empty(self, arbiter: Arbiter, gpus: Collection[GpuId]) -> None:
-        """What is taken as empty on somebody's word is empty, even of what is about to die."""
+        """GPUs that are taken as empty are empty, even of processes about to die."""
         topology, ledger = arbiter.world.topology, arbiter.ledger
         for process in self.live:
             number = topology.number_of.get(process.node.name)
@@ -245,7 +245,7 @@ class Checker:
                 self.fail("a lease is shorter than its node was told", lease)
 
     def told(self, command: StewardCommand) -> None:
-        """Something is let out."""
+        """A command takes effect."""
         match command:
             case cmd.Assign(granted=granted):
                 for lease in granted:
@@ -277,7 +277,7 @@ class Checker:
         self._last_given[lease.gpu] = lease.token
 
     def answered(self, answer: AnswerReport) -> None:
-        """A node is told its leases and runs."""
+        """Orders are sent to a node."""
         self._forgotten.update(answer.orders.forget)
         received = self._sim.now  # At the earliest a heartbeat ago, so that this is a bound.
         for lease in answer.orders.leases:
@@ -286,11 +286,11 @@ class Checker:
             self._told_ends[lease.token] = max(self._told_ends.get(lease.token, end), end)
 
     def accepted(self, app: AppId) -> None:
-        """A user was told that an app is taken in."""
+        """A user was told that an app is accepted."""
         self._accepted_apps.add(app)
 
     def recovered(self, arbiter: Arbiter, rows: Mapping[str, StewardRow]) -> None:
-        """A service comes up: whatever anybody was told must be there."""
+        """A service starts: everything that was ever sent must be stored."""
         self._last_heard.clear()
         for app in sorted(self._accepted_apps - self._ended):
             if app not in arbiter.world.apps:

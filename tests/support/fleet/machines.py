@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 KILL_PATIENCE = 3.0
 WINDOW = 3
-"""Points that a node reads before they are heard; few, so that others often wait."""
+"""Points that a node reads before they are acknowledged; few, so that others often wait."""
 
 
 @dataclass(slots=True, eq=False)
 class Process:
-    """A training process with its supervisor: it is there from `start` until `end`."""
+    """A training process with its supervisor; it lives from `start` until `end`."""
 
     order: RunOrder
     limits: RunLimits
@@ -49,7 +49,7 @@ class Process:
         return math.floor(min(self.end, self.node.sim.now) - self.start)
 
     def found(self) -> ev.FoundRun:
-        """What its supervisor's files say."""
+        """The run as its supervisor's files describe it."""
         state = RunState.RUNNING if self.alive else RunState.EXITED
         if not self.alive and self.code is None:
             state = RunState.LOST
@@ -112,7 +112,7 @@ class SimNode:
     # The daemon
 
     def boot(self) -> None:
-        """Start the daemon, which finds what its disk and its supervisors have."""
+        """Start the daemon, which finds its disk and the runs of its supervisors."""
         if self.core is not None:
             return
         self.core = self.make(self.machine, self.disk)
@@ -155,7 +155,7 @@ class SimNode:
             each()
 
     def take(self, make: Callable[..., ev.NodeEvent], *args: object) -> None:
-        """Something happens to the daemon, now or when it runs again."""
+        """An event reaches the daemon, now or when it runs again."""
         if self.core is None:
             return
         if self.paused:
@@ -169,7 +169,7 @@ class SimNode:
             self.take(make, *args)
 
     def receive(self, life: int, orders: Orders) -> None:
-        """An answer arrives, perhaps for a daemon that is no more: its connection is gone too."""
+        """An answer arrives; that for a daemon that has died is lost with its connection."""
         if life == self.life and not self.cut_in:
             self.take(ev.OrdersCame, orders)
 

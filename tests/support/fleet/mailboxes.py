@@ -1,4 +1,4 @@
-"""What agents hear of their runs: points and ends, in order, as long as neither side restarts."""
+"""News of runs for agents: points and ends, in order, as long as neither side restarts."""
 
 import random
 from typing import TYPE_CHECKING
@@ -13,14 +13,14 @@ DELAY = 0.3
 
 
 class Mailboxes:
-    """The way from the service to its agents. What is under way is lost when either begins anew."""
+    """Carries news from the service to its agents; those under way are lost if either restarts."""
 
     def __init__(self, sim: "FleetSim", rng: random.Random) -> None:
         self._sim = sim
         self._rng = rng
 
     def put(self, command: TellPoints | TellRun) -> None:
-        """The service tells an agent something."""
+        """The service sends news to an agent."""
         service = self._sim.service
         fence = service.steward.fence_of(command.app)
         self._sim.later(DELAY, self._hear, command, fence, service.epoch)

@@ -44,7 +44,7 @@ class Network:
             self._sim.later(delay, self._deliver, node, node.life, node.clock, report)
 
     def welcome(self) -> None:
-        """Give a service that has just come up what was meant for the last one, or nothing."""
+        """Send a new service reports that were meant for the last one, or none."""
         malice = self._sim.weather.malice
         for name, recent in self._recent.items():
             if self._rng.random() < malice / 2.0:
@@ -62,7 +62,7 @@ class Network:
         if zombie is not None and self._rng.random() < 0.7:
             zombie.receive(node.name, life, report)
             if self._rng.random() < 0.7:
-                return  # It went to the old service only.
+                return  # Only the old service received it.
         if sim.service.up:
             sim.service.receive(node.name, life, report)
         elif zombie is None and not node.cut_in:

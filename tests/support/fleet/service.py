@@ -1,4 +1,4 @@
-"""The service of a simulated cluster: a steward, what it made durable, and its crashes."""
+"""The service of a simulated cluster: a steward, its disk, and its crashes."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Saved:
-    """What is on the service's disk: everything that the arbiter took, and the steward's rows.
+    """The service's disk: all events that the arbiter took, and the steward's rows.
 
-    The arbiter comes back by taking the same events again. A store that keeps its state as parts
-    goes here instead; the rest of the simulation does not know the difference.
+    The arbiter is recovered by replay of its events.
     """
 
     policy: Policy
@@ -41,7 +40,7 @@ class Saved:
         _apply(self.rows, changes.rows or {})
 
     def arbiter(self) -> Arbiter:
-        """The arbiter as it was when the last commit was done."""
+        """The arbiter as of the last commit."""
         arbiter = Arbiter(Topology(()), self.policy, self.settings, seed=self.seed)
         for event in self.log:
             arbiter.handle(event)
@@ -57,7 +56,7 @@ def _apply(rows: dict[str, StewardRow], changes: Mapping[str, StewardRow | None]
 
 
 class SimService:
-    """Carries out what the steward says, and fails between any two steps of it."""
+    """Carries out the outcomes of the steward, and may crash between any two steps."""
 
     def __init__(
         self,
@@ -74,12 +73,12 @@ class SimService:
         self.saved = saved
         self._steward: Steward | None = None
         self._lives: dict[str, int] = {}
-        """Which daemon sent the report of each node that is being kept."""
+        """The daemon that sent the held report of each node."""
         self._wakes = 0
         self.stalled = False
         self._backlog: list[Callable[[], None]] = []
         self.durable = saved.arbiter()
-        """The arbiter as a restart would find it."""
+        """The arbiter that a restart would recover."""
 
     @property
     def up(self) -> bool:
@@ -98,7 +97,7 @@ class SimService:
         return self.saved.epoch
 
     def start(self) -> None:
-        """Come up with what is durable."""
+        """Start with what is durable."""
         if self._steward is not None:
             return
         sim = self._sim
@@ -115,18 +114,18 @@ class SimService:
         sim.network.welcome()
 
     def crash(self, *, torn: bool = False) -> Steward | None:
-        """Die; `torn` when the last event was taken and not made durable."""
+        """Crash; `torn` if the last event was handled and not made durable."""
         steward, self._steward = self._steward, None
         self.stalled = False
         self._backlog = []
         self._wakes += 1
         if torn:
-            # Otherwise what is in memory is what is durable, and need not be made anew.
+            # Otherwise memory equals what is durable, and no replay is needed.
             self.durable = self.saved.arbiter()
         return steward
 
     def stall(self) -> None:
-        """Stop for a while with everything waiting."""
+        """Hang for a while; messages wait."""
         self.stalled = self.up
 
     def resume(self) -> None:
@@ -148,7 +147,7 @@ class SimService:
                 self._sim.checker.heard(node, known.boot, known.number)
 
     def take(self, event: Callable[[float], StewardEvent]) -> None:
-        """Something else happens to it."""
+        """Another event reaches it."""
         if self.stalled:
             self._backlog.append(lambda: self.take(event))
         elif self.up:
@@ -159,7 +158,7 @@ class SimService:
             self.take(ev.Woken)
 
     def handle(self, event: StewardEvent) -> Outcome | None:
-        """Take an event: store, then tell."""
+        """Handle an event: store, then send."""
         outcome = self.steward.handle(event)
         first, second = self._store, self._tell
         if not self._sim.broken.stores_first:
@@ -201,7 +200,7 @@ class SimService:
 class Zombie:
     """An old service that lost its store to a new one and does not know it yet.
 
-    It cannot commit any more, so it can tell only what needs no commit.
+    It cannot commit any more, so it can send only what needs no commit.
     """
 
     def __init__(self, sim: "FleetSim", steward: Steward) -> None:
@@ -209,7 +208,7 @@ class Zombie:
         self._steward = steward
 
     def receive(self, node: str, life: int, report: NodeReport) -> None:
-        """A report that came to the wrong service."""
+        """A report arrives at the wrong service."""
         outcome = self._steward.handle(ReportCame(self._sim.now, report))
         if outcome.changes.any:
             self._sim.zombie = None

@@ -3,8 +3,8 @@
     result = FleetSim(seed=1).run()
     result.events, result.starts
 
-Everything that happens is an event on one heap. For a while faults strike; then the weather clears,
-and every app that wants GPUs must be served again within a bounded time.
+All events are on one heap. For a while faults happen; then they stop, and every app that wants GPUs
+must be served again within a bounded time.
 """
 
 import heapq
@@ -42,7 +42,7 @@ SETTINGS = Settings(
 NODE_TTL = 5.0
 RULES = ("equal-share",) * 6 + ("fifo",) * 2 + ("themis", "themis/time")
 PATIENCE = 400.0
-"""Seconds after the weather cleared within which everybody must be served."""
+"""Seconds after the last fault within which every app must be served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Result:
     epochs: int
     rounds: int
     served_after: float
-    """Seconds from when the weather cleared until every lasting app ran at once."""
+    """Seconds from the last fault until all lasting apps ran at once."""
 
 
 class FleetSim:
@@ -99,7 +99,7 @@ class FleetSim:
         )
 
     def stream(self, name: str) -> random.Random:
-        """Chance of its own, for one part of the cluster."""
+        """A random stream of its own for one part of the cluster."""
         return random.Random(f"fleet/{self.seed}/{name}")
 
     def _machines(self, rng: random.Random) -> Iterable[SimNode]:
@@ -129,18 +129,18 @@ class FleetSim:
     # Time
 
     def at(self, when: float, act: Callable[..., Any], *args: Any) -> None:
-        """Let something happen at a time."""
+        """Schedule a call at a time."""
         heapq.heappush(self._agenda, (max(when, self.now), next(self._numbers), act, args))
 
     def later(self, delay: float, act: Callable[..., Any], *args: Any) -> None:
-        """Let something happen after a while."""
+        """Schedule a call after a delay."""
         heapq.heappush(self._agenda, (self.now + delay, next(self._numbers), act, args))
 
     def run(self) -> Result:
         """Run to the end.
 
         Raises:
-            InvariantError: Something does not hold.
+            InvariantError: An invariant is violated.
         """
         self._begin()
         agenda, events = self._agenda, 0
@@ -157,7 +157,7 @@ class FleetSim:
             events += 1
             waiting = lasting - {process.order.app for process in self.checker.live}
             if waiting and self.now > cleared + PATIENCE:
-                self.checker.fail(f"nobody serves {', '.join(sorted(waiting))}")
+                self.checker.fail(f"not served: {', '.join(sorted(waiting))}")
         return Result(
             self.seed,
             events,
@@ -212,7 +212,7 @@ class FleetSim:
             self.at(when, act, *args)
 
     def cut(self, node: SimNode, shortest: float = 0.0) -> None:
-        """Let nothing through to a node, or nothing from it, or neither, for a while."""
+        """Drop all messages to a node, from it, or both, for a while."""
         if self.now >= self._storm:
             return
         which = self._rng.choice(("both", "both", "in", "out"))
@@ -269,7 +269,7 @@ class FleetSim:
         self.later(self._rng.choice((2.0, 20.0)) * self._rng.random(), self.service.resume)
 
     def _clear(self) -> None:
-        """Let everything be well from now on."""
+        """Stop all faults."""
         self.weather = self.weather.cleared()
         self.wild = False
         self.zombie = None
@@ -289,5 +289,5 @@ class FleetSim:
 
 
 def run_seeds(seeds: Iterable[int], **how: Any) -> list[Result]:
-    """Run many; the first that does not hold raises."""
+    """Run many seeds; the first violation raises."""
     return [FleetSim(seed, **how).run() for seed in seeds]
