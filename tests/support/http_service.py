@@ -103,7 +103,7 @@ async def http_service(
     if not known:
         for machine in machines:
             service.steward._lifecycle.feed(ev.MachineJoined(service.now(), machine))
-            service.steward._add_node(machine.name, service.now())
+            service.steward._reports.add_node(machine.name, service.now())
     token_store = TokenStore(service.rows, service.rows.keep)
     around = ApiSettings(frozenset({HOST}), limits=limits or CallerLimits(), wall=lambda: http.wall)
     api = ApiContext(service, token_store, around)

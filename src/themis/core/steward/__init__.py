@@ -1,4 +1,4 @@
-"""The service's side of leases and runs: which node is ordered to run what, and what agents hear.
+"""The service's side of leases and runs: the orders of nodes, and the news for agents.
 
 `steward` is the state machine, with its `events` and `commands`; `outcome` collects what one event
 leads to. It holds `components`, each of which owns its state and returns the `rows` to store:
@@ -11,6 +11,7 @@ leads to. It holds `components`, each of which owns its state and returns the `r
 - `shared_storage`: which machines see a job's checkpoints;
 - `job_logs` and `trials`: where logs are and how trials went, also after their app has ended.
 
-`run_lifecycle` starts, stops and finishes runs as the arbiter's leases begin and end; `orders`
-turns leases and runs into the orders of one node.
+`run_lifecycle` starts, stops and finishes runs as the arbiter's leases begin and end,
+`node_reports` applies the reports of nodes, and `orders` turns leases and runs into the orders of
+one node.
 """

@@ -14,7 +14,6 @@ def orders_for(
     nodes: NodeTable,
     *,
     epoch: int,
-    terms: LeaseTerms,
     acknowledged: tuple[tuple[int, int], ...] = (),
     nonce: str = "",
 ) -> Orders:
@@ -29,13 +28,18 @@ def orders_for(
         node.revision,
         _lease_orders(node, arbiter) if node.present else (),
         tuple(_run_order(run, node, nodes) for run in wanted),
-        terms,
+        lease_terms(arbiter, nodes),
         node.forget,
         introduce=node.machine is None,
         heard=acknowledged,
         nonce=nonce,
         logs=node.logs,
     )
+
+
+def lease_terms(arbiter: Arbiter, nodes: NodeTable) -> LeaseTerms:
+    """The times that the service and its nodes keep to."""
+    return LeaseTerms(arbiter.settings.heartbeat, nodes.node_ttl, arbiter.settings.grace)
 
 
 def outdated_orders(node: NodeEntry, number: int, epoch: int, terms: LeaseTerms) -> Orders:

@@ -17,12 +17,11 @@ What keeps GPUs exclusive on this side:
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import assert_never
 
 from themis.core.arbiter import Arbiter
 from themis.core.arbiter import events as ev
-from themis.core.model import AppId, GpuId, JobId
+from themis.core.model import AppId, JobId
 from themis.core.steward.agent_requests import request_run
 from themis.core.steward.commands import (
     AcceptRun,
@@ -31,7 +30,6 @@ from themis.core.steward.commands import (
     Outcome,
     RefuseRun,
     RefuseSession,
-    TellRun,
 )
 from themis.core.steward.components import STANDARD, Components, ComponentTypes
 from themis.core.steward.events import (
@@ -43,6 +41,7 @@ from themis.core.steward.events import (
     SessionOpened,
     StewardEvent,
 )
+from themis.core.steward.node_reports import NodeReports
 from themis.core.steward.node_table import (
     FROM_NODE,
     HEARTBEATS,
@@ -50,7 +49,7 @@ from themis.core.steward.node_table import (
     NodeEntry,
     check_ttl,
 )
-from themis.core.steward.orders import orders_for, outdated_orders
+from themis.core.steward.orders import orders_for
 from themis.core.steward.outcome import OutcomeBuilder
 from themis.core.steward.rows import ActiveRun, LogsRow, RunEnd, SessionRow, StewardRow
 from themis.core.steward.run_lifecycle import RunLifecycle
@@ -70,7 +69,6 @@ from themis.protocol.agent_messages import (
     TargetChange,
     TrialParams,
 )
-from themis.protocol.node_messages import LeaseTerms, NodeReport, RunReport, RunState
 
 DISPLACED = "another agent speaks for this app since"
 """What an agent is told whose session was replaced."""
@@ -115,9 +113,10 @@ class Steward:
             types=types,
         )
         self._lifecycle = RunLifecycle(arbiter, self._parts, self._out)
+        self._reports = NodeReports(arbiter, self._parts, self._out, self._lifecycle, epoch=epoch)
         self._out.store(self._parts.nodes.changes_at_start)
         for machine in arbiter.world.topology.machines:
-            self._add_node(machine.name, at)
+            self._reports.add_node(machine.name, at)
 
     # What a driver may read
 
@@ -235,11 +234,11 @@ class Steward:
                 self._on_request(event.at, event.app, request)
             case PointsAcknowledged(app=app):
                 for number, last in event.points:
-                    self._on_acknowledged(app, number, last)
+                    self._reports.acknowledge(app, number, last)
             case SessionOpened():
                 self._on_session(event)
             case ReportCame(report=report):
-                self._on_report(report)
+                self._reports.take(report)
             case LogsWanted():
                 parts.nodes.want_logs(event.node, event.wanted)
             case AppForgotten(app=app):
@@ -318,7 +317,7 @@ class Steward:
         self._out.store(changes)
         self._out.tell(AcceptSession(app, event.session, session.fence))
         for node, report in self._parts.metrics.repeat(app):
-            self._relay_points(node, report)
+            self._reports.relay_points(node, report)
 
     def _on_arrival(self, event: ev.AppArrived) -> None:
         app, known = event.app.id, event.app.id in self._arbiter.world.apps
@@ -395,145 +394,13 @@ class Steward:
         else:
             self._lifecycle.feed(event)
 
-    # Reports of nodes
-
-    def _add_node(self, name: str, heard: float) -> NodeEntry:
-        world, nodes = self._arbiter.world, self._parts.nodes
-        node, number = nodes.add(name, heard), world.topology.number_of.get(name)
-        if number is not None and world.is_gone(number):
-            nodes.seat(node, world.topology)
-        elif number is not None:
-            nodes.join(node, world.topology, self._arbiter.settings.guard)
-        return node
-
-    def _on_report(self, report: NodeReport) -> None:
-        parts, out, heartbeat = self._parts, self._out, self._arbiter.settings.heartbeat
-        node = self.nodes.get(report.node) or self._add_node(report.node, out.now)
-        if not parts.nodes.is_newer(node, report):
-            if (report.boot, report.number) != (node.boot, node.number):
-                orders = outdated_orders(node, report.number, self._epoch, self._terms())
-                out.answer([AnswerReport(node.name, orders)])
-            return
-        out.store(parts.nodes.take(node, report, out.now, heartbeat))
-        if node.proof is None:
-            return
-        self._note_log_sizes(node, node.proof)
-        for run in report.runs:
-            self._relay_points(node, run)
-        # Before the ends of runs, which may open a round.
-        for run in report.runs:
-            if not run.state.over:
-                self._take_progress(node, run)
-        node.forget = tuple(
-            [run.run for run in report.runs if run.state.over and self._take_end(node, run)]
-        )
-        reported = {run.run for run in report.runs}
-        for end in parts.runs.unread_on(node.name):
-            if end.run not in reported:
-                self._settle_points(end)
-        self._take_hardware(node)
-        parts.nodes.reconsider(node)
-
-    def _note_log_sizes(self, node: NodeEntry, report: NodeReport) -> None:
-        sizes = [(run.run, run.log_size) for run in report.runs if run.log_size]
-        sizes += [(part.run, part.size) for part in report.logs]
-        for number, size in sizes:
-            run = self.runs.get(number)
-            if run is not None and self._parts.nodes.leader(run.gpus) is node:
-                self._parts.logs.note_size(number, size)
-
-    def _take_progress(self, node: NodeEntry, report: RunReport) -> None:
-        run = self.runs.get(report.run)
-        if run is None or self._parts.nodes.leader(run.gpus) is not node:
-            return
-        self._parts.progress.take(run, report, self._out.now)
-        if report.state is RunState.RUNNING and run.state is RunState.STARTING:
-            self._out.store(self._parts.runs.put(replace(run, state=RunState.RUNNING)))
-            self._out.tell(TellRun(run.app, run.job, run.run, RunState.RUNNING))
-
-    def _take_end(self, node: NodeEntry, report: RunReport) -> bool:
-        """A run has ended on a node; returns whether the node may forget it."""
-        run = self.runs.get(report.run)
-        # What a node says of a run that it has no part of counts for nothing.
-        own = run is not None and node.name in self._parts.nodes.names_of(run.gpus)
-        if run is not None and own and node.name not in run.ended_on:
-            self._take_progress(node, report)
-            if report.code != 0 and not run.stop:
-                run = replace(run, stop=True)
-            # The first failure of a gang counts: its other processes end because of it.
-            if run.code is None or (run.code == 0 and report.code):
-                run = replace(
-                    run,
-                    state=report.state,
-                    code=report.code,
-                    message=report.message,
-                    log=report.log,
-                    interrupted=run.interrupted or report.interrupted,
-                )
-            self._lifecycle.end_on(run, node.name)
-        return not self._parts.metrics.keeps(node, report.run)
-
-    def _take_hardware(self, node: NodeEntry) -> None:
-        """Quarantine what a node says is broken, and let its machine join when it is clear."""
-        world, nodes = self._arbiter.world, self._parts.nodes
-        for event in nodes.quarantine_changes(node, world.ledger.quarantine_reason, self._out.now):
-            self._lifecycle.feed(event)
-        if node.machine is not None and nodes.may_join(node, world.topology):
-            is_new = node.name not in world.topology.number_of
-            self._lifecycle.feed(ev.MachineJoined(self._out.now, node.machine))
-            nodes.join(node, world.topology, self._arbiter.settings.guard)
-            if is_new:
-                self._take_hardware(node)
-
-    def _give_up(self, node: NodeEntry) -> None:
-        self._parts.nodes.give_up(node)
-        self._lifecycle.feed(ev.MachineLeft(self._out.now, node.name))
-        for end in self._parts.runs.unread_on(node.name):
-            self._settle_points(end)
-        for run in self._parts.runs.on_gpus(node.gpus):
-            if run.dispatched and node.name not in run.ended_on:
-                lost = replace(run, stop=True, state=RunState.LOST, message="its machine is gone")
-                self._lifecycle.end_on(lost, node.name)
-
-    # Points of runs
-
-    def _relay_points(self, node: NodeEntry, report: RunReport) -> None:
-        run = self._parts.metrics.run_on(node, report.run)
-        if run is None:
-            return
-        told = self._parts.metrics.take(run, report)
-        ended, metric = report.state.over, run.metric
-        if told is not None or ended:
-            points = told.points if told is not None else ()
-            self._out.store(
-                self._parts.trials.add_points(
-                    run.app, run.job, metric, points, self._out.now, ended=ended
-                )
-            )
-        self._out.tell(told)
-        if isinstance(run, RunEnd):
-            self._out.tell(self._parts.metrics.end(run))
-
-    def _on_acknowledged(self, app: AppId, number: int, last: int) -> None:
-        end = self._parts.metrics.acknowledge(app, number, last)
-        node = self.nodes.get(end.points_on) if end is not None else None
-        if end is not None:
-            self._settle_points(end)
-            if node is not None:
-                self._parts.nodes.let_forget(node, number)
-
-    def _settle_points(self, end: RunEnd) -> None:
-        changes, told = self._parts.metrics.settle(end)
-        self._out.store(changes)
-        self._out.tell(told)
-
     # What follows
 
     def _act_on_time(self) -> None:
         now, nodes = self._out.now, self._parts.nodes
         nodes.end_holds(now)
         for node in nodes.silent(now, self._arbiter.settings.guard):
-            self._give_up(node)
+            self._reports.give_up(node)
         alarm = self._arbiter.next_alarm
         if alarm is not None and alarm <= now:
             self._lifecycle.feed(ev.Woken(now))
@@ -548,27 +415,7 @@ class Steward:
                 return
             for node in touched:
                 if node.proof is not None:
-                    self._conclude(node)
-
-    def _conclude(self, node: NodeEntry) -> None:
-        """What follows from the held report of a node."""
-        for run in self._parts.runs.on_gpus(node.gpus):
-            over = run.run in node.live or node.name in run.ended_on
-            if run.stop and run.dispatched and not over:
-                self._lifecycle.end_on(run, node.name)  # The order to start it never arrived.
-        ledger = self._arbiter.ledger
-        vacated: list[tuple[GpuId, int]] = []
-        released: dict[AppId, list[GpuId]] = {}
-        for gpu in self._parts.nodes.empty(node):
-            lease = ledger.lease(gpu)
-            if lease is not None and ledger.is_leaving(gpu):
-                vacated.append((gpu, lease.token))
-            elif lease is not None and self._parts.runs.is_released(lease):
-                released.setdefault(lease.app, []).append(gpu)
-        if vacated:
-            self._lifecycle.feed(ev.GpusVacated(self._out.now, tuple(vacated)))
-        for app, gpus in sorted(released.items()):
-            self._lifecycle.feed(ev.GpusReleased(self._out.now, app, tuple(gpus)))
+                    self._reports.conclude(node)
 
     def _outcome(self) -> Outcome:
         for node in self._parts.nodes.take_answerable():
@@ -578,7 +425,6 @@ class Steward:
                 self._parts.runs,
                 self._parts.nodes,
                 epoch=self._epoch,
-                terms=self._terms(),
                 acknowledged=self._parts.metrics.acknowledged(node),
                 nonce=self._parts.storage.nonce,
             )
@@ -587,7 +433,3 @@ class Steward:
         alarm = self._arbiter.next_alarm
         self._wake = min(self._parts.nodes.next_time, math.inf if alarm is None else alarm)
         return self._out.build(self._wake if self._wake < math.inf else None)
-
-    def _terms(self) -> LeaseTerms:
-        settings = self._arbiter.settings
-        return LeaseTerms(settings.heartbeat, self._parts.nodes.node_ttl, settings.grace)
