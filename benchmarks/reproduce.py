@@ -1,11 +1,11 @@
-"""What `themis reproduce --quick` costs: minutes, memory, silences; and what a second call runs.
+"""What `themis reproduce --quick` costs: minutes, memory, silence. A second call must run nothing.
 
 python benchmarks/reproduce.py                # all experiments: about ten minutes on two cores
 python benchmarks/reproduce.py E12 E13        # some of them
 
 Prints one JSON line and exits 1 when a bar is missed: 15 minutes on two cores, 1 GB (the sum of the
-memory that the command and its workers have for themselves, and share once), two seconds without a
-word, and not one run made twice.
+private memory of the command and its workers, with shared memory counted once), two seconds without
+output, and no run made twice.
 """
 
 import argparse
@@ -25,19 +25,19 @@ LOOK_SECONDS = 0.5
 
 @dataclass
 class Call:
-    """One call of the command, as somebody sees it who waits for it."""
+    """One call of the command, as a waiting user sees it."""
 
     code: int = 0
     seconds: float = 0.0
     silence_s: float = 0.0
-    """The longest time without a word."""
+    """The longest time without output."""
     before: str = ""
-    """What it said before that."""
+    """The output before that."""
     peak_mb: float = 0.0
 
 
 def children(pid: int) -> list[int]:
-    """The processes that one started, and theirs."""
+    """The descendants of a process."""
     try:
         text = Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii")
     except OSError:
@@ -47,7 +47,7 @@ def children(pid: int) -> list[int]:
 
 
 def memory_mb(pid: int) -> float:
-    """Proportional memory of a process: what it shares with others counts once in all."""
+    """Proportional memory of a process: shared memory counts once in the sum."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()
     except OSError:

@@ -14,7 +14,7 @@ from themis.sim.traces import ImportOptions, plan_workload, read_trace
 from themis.sim.workloads import Workload, true_phases, workload
 
 PROBE = "11cb48"
-"""An owner of the Philly trace that sends a job every ten minutes, as a probe does."""
+"""An owner of the Philly trace that submits a job every ten minutes, as a probe does."""
 
 TRACE_STUDY, W1, W2 = "trace-study", "w1", "w2"
 PHILLY, PHILLY_85 = "Philly", "Philly, 85 apps"
@@ -34,7 +34,7 @@ class AppSample:
 
 
 def sample(name: str, made: Sequence[Workload]) -> AppSample:
-    """Everything that the figures need of workloads of one kind."""
+    """A sample of apps from workloads of one kind."""
     apps = [app for one in made for app in one.apps]
     phases = [true_phases(app) for app in apps]
     return AppSample(
@@ -86,7 +86,7 @@ def generated(scope: Scope) -> dict[str, AppSample]:
 def measured(folder: Path) -> tuple[dict[str, AppSample], list[str]]:
     """The Philly trace: all of it, and the 85 apps that stand for the paper's two weeks.
 
-    Also returns what became of rows that are in neither.
+    Also returns notes on rows that are in neither.
     """
     found, notes = {}, []
     whole, apps85 = folder / "philly_jobs.csv", folder / "philly_85apps_2weeks.csv"
@@ -105,6 +105,6 @@ def measured(folder: Path) -> tuple[dict[str, AppSample], list[str]]:
             demands=(),
         )
         lost = {**plan.trace.dropped, **plan.trace.problem_counts}
-        told = ", ".join(f"{count} {reason}" for reason, count in lost.items()) or "none"
-        notes.append(f"Of {plan.trace.rows} rows of the whole Philly trace left out: {told}.")
+        reasons = ", ".join(f"{count} {reason}" for reason, count in lost.items()) or "none"
+        notes.append(f"Of {plan.trace.rows} rows of the whole Philly trace left out: {reasons}.")
     return found, notes

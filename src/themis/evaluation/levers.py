@@ -10,7 +10,7 @@ from themis.evaluation.metrics import OURS
 
 
 class OwnLeases(Themis):
-    """Every lease ends on its own, and GPUs are dealt out one by one as they come free."""
+    """Every lease ends separately, and GPUs are dealt out one by one as they become free."""
 
     name: ClassVar[str] = "themis without beats"
     keeps_to_beats: ClassVar[bool] = False
@@ -32,10 +32,10 @@ class Roaming(Themis):
 
 
 def family(policy: str) -> str:
-    """The name that people know a run's policy by."""
+    """The name of a run's policy for users: a lever counts as the default policy."""
     return OURS if policy.startswith(f"{__name__}:") else policy
 
 
 def without(kind: type[Themis]) -> str:
-    """How a run names such a policy."""
+    """The name of such a policy in a run's configuration."""
     return f"{kind.__module__}:{kind.__name__}"

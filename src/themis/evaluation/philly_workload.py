@@ -23,13 +23,13 @@ SCALES: Mapping[str, float] = {"0.91": 0.83, "1.10": 1.0}
 
 
 def at_hand(results: Results) -> bool:
-    """Whether the trace is there."""
+    """Whether the file of the trace exists."""
     data = results.scope.data
     return data is not None and (data / FILE).is_file()
 
 
 def for_seed(results: Results, load: str, seed: int) -> RunConfig:
-    """The run of one load and seed; writes its workload unless that is there.
+    """The run of one load and seed; writes its workload file if it is missing.
 
     Raises:
         ConfigError: The trace is damaged, or the file cannot be written.
@@ -39,7 +39,7 @@ def for_seed(results: Results, load: str, seed: int) -> RunConfig:
     path = scope.data / FILE
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     limit = scope.apps or (QUICK_APPS if scope.quick else None)
-    # The name tells all that it was made from, so that a file that is there is the right one.
+    # The name has everything that the file is made from, so an existing file is the right one.
     some = f"-first{limit}" if limit else ""
     folder = results.store.folder.parent / "workloads"
     file = folder / f"philly-{digest[:8]}-x{SCALES[load]:g}{some}-seed{seed}.jsonl"

@@ -17,7 +17,7 @@ _PATIENCE = 10.0
 
 def commit_here(package: Path = _PACKAGE) -> str:
     """The commit that the running code is of; `changed` when files of it differ from that."""
-    # An installed package may lie within a repository that knows nothing of it.
+    # An installed package may lie within an unrelated repository.
     if _git(package, "ls-files", "--error-unmatch", "__init__.py") is None:
         return UNKNOWN
     commit = _git(package, "rev-parse", "--short=10", "HEAD")
@@ -28,7 +28,7 @@ def commit_here(package: Path = _PACKAGE) -> str:
 
 
 def _git(folder: Path, *words: str) -> str | None:
-    """What git says, or None where it is missing or refuses."""
+    """The output of git, or None where git is missing or fails."""
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *words],
@@ -43,7 +43,7 @@ def _git(folder: Path, *words: str) -> str | None:
 
 
 def seed_text(seeds: Iterable[int]) -> str:
-    """Seeds as people write them."""
+    """Seeds as ranges: 7, 101-103."""
     parts: list[tuple[int, int]] = []
     for seed in sorted(set(seeds)):
         if parts and parts[-1][1] == seed - 1:

@@ -26,7 +26,7 @@ POLLUX_SPREAD = ("pollux_t4", str(COUNT), "nodes=2+2_vs_1node")
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Somebody's throughput of 4 GPUs apart, relative to together, over batch sizes."""
+    """A measured throughput of 4 GPUs apart, relative to together, over batch sizes."""
 
     model: str
     source: str
@@ -76,7 +76,7 @@ def same_table(folder: Path) -> int | None:
 
 
 def _rows(path: Path) -> Iterator["_Row"]:
-    """The rows of a file, if it is there; a damaged one is told with its line."""
+    """The rows of a file, if it exists; an error names the line."""
     if not path.is_file():
         return
     try:
@@ -88,7 +88,7 @@ def _rows(path: Path) -> Iterator["_Row"]:
 
 
 class _Row:
-    """A row that says where it is when something in it is missing."""
+    """A row that knows its line, for errors."""
 
     def __init__(self, values: dict[str, str | None], where: str) -> None:
         self._values = values
@@ -104,7 +104,7 @@ class _Row:
         """A positive number.
 
         Raises:
-            ConfigError: It is none.
+            ConfigError: The value is not a positive number.
         """
         try:
             value = float(self[key])

@@ -17,7 +17,7 @@ from themis.sim.traces.workload_files import is_workload_file
 
 GUESSES = {"themis": 0.4, "themis-paper": 6.0}
 GUESS = 0.15
-"""Seconds for each app on 64 GPUs, by policy: a first idea, until the folder has runs."""
+"""Seconds for each app on 64 GPUs, by policy, until the folder has runs to estimate from."""
 _TRUTH = 0.1
 """An app of the truth workload takes this part of the time of others."""
 _GPUS = 64.0

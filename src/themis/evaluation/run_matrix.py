@@ -11,7 +11,7 @@ the seeds that both have.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +24,6 @@ from themis.evaluation.provenance import seed_text
 from themis.recording.written_settings import settings_for
 from themis.sim.compare import Estimate, estimate, with_value
 from themis.sim.config import RunConfig, allowed_keys
-from themis.sim.runs.result_cache import CachedRun
 
 Value = str | float | int
 Cell = tuple[Value, ...]
@@ -44,11 +43,6 @@ class Matrix:
     def runs(self, cell: Cell) -> list[RunConfig]:
         """The runs of one cell, in the order of the seeds."""
         return [replace(self.cells[cell], seed=seed) for seed in self.seeds]
-
-    def records(self, results: Results, cell: Cell) -> Iterator[CachedRun]:
-        """The finished runs of one cell, one at a time."""
-        found = (results.find(config) for config in self.runs(cell))
-        return (record for record in found if record is not None)
 
     def measure(self, results: Results, metrics: Mapping[str, Metric]) -> "MatrixNumbers":
         """The numbers of all runs. Reads each of them once."""
@@ -164,14 +158,14 @@ class MatrixNumbers:
         Where cells have different seeds, each row names its own in a column.
         """
         given = seed_text(self.seeds)
-        told = {cell: seed_text(self.present[cell]) or "none" for cell in self.by_cell}
-        if len(set(told.values())) <= 1:
-            seeds = next(iter(told.values()), given)
+        seeds_of = {cell: seed_text(self.present[cell]) or "none" for cell in self.by_cell}
+        if len(set(seeds_of.values())) <= 1:
+            seeds = next(iter(seeds_of.values()), given)
             part = "" if seeds == given else f" of {given}"
             return replace(table, title=f"{table.title} {seeds}{part}")
         width = len(next(iter(self.by_cell)))
         rows = tuple(
-            (*row[:width], told[cell], *row[width:])
+            (*row[:width], seeds_of[cell], *row[width:])
             for cell, row in zip(self.by_cell, table.rows, strict=True)
         )
         columns = (*table.columns[:width], Column("seeds"), *table.columns[width:])

@@ -1,10 +1,10 @@
-"""Finished runs made again, to see that they come out the same with the code that is here.
+"""Finished runs made again, to check that the present code makes the same runs.
 
 checked = verify(chosen(["E15"]), Results(Scope(), Store(Path("out/runs"))), 5)
 [one.label for one in checked if one.differences]
 
-An evaluation takes days, and its runs may be of several commits: they are good as long as nothing
-decides otherwise since.
+An evaluation takes days, and its runs may be of several commits: they stay valid as long as no
+later commit decides differently.
 """
 
 import random
@@ -24,7 +24,7 @@ from themis.sim.runs.worker_pool import Progress, finish_all
 
 MOST_SHOWN = 5
 COSTS = frozenset({"events"})
-"""Numbers of how something is done, not of what comes out."""
+"""Numbers about the computation, not about its result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class VerifiedRun:
 
     label: str
     commit: str
-    """Of the code that made the one that was there."""
+    """Of the code that made the finished run."""
     differences: tuple[str, ...]
-    """What the new one has otherwise; none if they are the same."""
+    """How the new run differs; none if it is the same."""
 
 
 def verify(
@@ -47,10 +47,10 @@ def verify(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> list[VerifiedRun]:
-    """Run some of the finished runs of experiments again, beside the folder, and compare.
+    """Make some of the finished runs of experiments again, outside the folder, and compare.
 
-    Which ones is drawn, always in the same way, by turns of each experiment and policy: most runs
-    are of a search, and all alike. With a larger `count` there are more of them.
+    They are drawn, always in the same way, by turns of each experiment and policy: most runs are of
+    a search, and similar to each other. A larger `count` adds to the same ones.
     """
     kinds: dict[tuple[str, str], list[RunConfig]] = {}
     seen: set[str] = set()
@@ -70,7 +70,7 @@ def verify(
         try:
             finish_all(chosen, again, workers=workers, progress=progress)
             why = ""
-        except ThemisError as error:  # The others that were finished are there.
+        except ThemisError as error:  # Runs that were finished before it are kept.
             why = str(error)
         return [_checked(config, results.store, again.load(config), why) for config in chosen]
 
@@ -78,7 +78,7 @@ def verify(
 def _checked(config: RunConfig, store: ResultCache, new: CachedRun | None, why: str) -> VerifiedRun:
     old, timing = store.load(config), store.timing(config)
     if old is None:
-        found: tuple[str, ...] = ("the one that is there cannot be read",)
+        found: tuple[str, ...] = ("the finished run cannot be read",)
     elif new is None:
         found = (f"not made: {why or 'it cannot be read'}",)
     else:
@@ -95,7 +95,7 @@ def _label(config: RunConfig) -> str:
 
 
 def _differences(old: CachedRun, new: CachedRun) -> list[str]:
-    # What was not told yet when the old one was made is no difference.
+    # A number that the code of the old run did not record is no difference.
     both = [key for key in new.summary if key in old.summary and key not in COSTS]
     found = [
         f"{key}: {_short(old.summary[key])}, now {_short(new.summary[key])}"

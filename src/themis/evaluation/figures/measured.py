@@ -82,11 +82,6 @@ def records_of(
     return (record for record in found if record is not None)
 
 
-def sweep_cells(values: Sequence[Value], policies: Sequence[str]) -> list[Cell]:
-    """Every value with every policy."""
-    return [(value, policy) for value in values for policy in policies]
-
-
 def sweep_seeds_text(same: MatrixNumbers) -> str:
     """The end of a caption: the seeds of the means."""
     literal = {seeds for cell, seeds in same.present.items() if cell[-1] == LITERAL and seeds}

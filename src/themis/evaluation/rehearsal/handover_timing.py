@@ -3,9 +3,9 @@
     measure_handovers(20)        # HandoverTimes(startups=(0.31, ...), checkpoints=(0.05, ...))
 
 A node's engine starts a small program under a lease, waits for the first iteration that it reports,
-asks it to save and go, and waits until nothing of it is alive; again and again, as an app that
-moves does. It is what Themis itself takes: a shell starts at once, and its checkpoint is a number.
-Container images, frameworks and models take what they take on top.
+asks it to save and exit, and waits until all its processes are gone; it repeats this, as an app
+that moves does. This is the time of Themis itself: a shell starts at once, and its checkpoint is a
+number. Container images, frameworks and models add their own.
 """
 
 import asyncio
@@ -43,13 +43,13 @@ class HandoverTimes:
     startups: tuple[float, ...]
     """From the order to start to the first iteration that the job reports."""
     checkpoints: tuple[float, ...]
-    """From being asked to save until nothing of it is alive."""
+    """From the request to save until all its processes are gone."""
     control: str
-    """How processes are held here."""
+    """How the engine controls processes on this machine."""
 
 
 def measure_handovers(times: int) -> HandoverTimes:
-    """Let a job change hands so often.
+    """Let a job change hands this many times.
 
     Raises:
         ThemisError: Jobs cannot be started here.

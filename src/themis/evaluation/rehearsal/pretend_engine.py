@@ -96,7 +96,7 @@ class Part:
     task: Task
     course: "Course"
     left: Callable[["Part", Outcome, str], None]
-    """Hears its end."""
+    """Called when it ends."""
     end: float
     grace: float
     alarm: asyncio.TimerHandle | None = None

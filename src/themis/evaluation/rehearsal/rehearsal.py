@@ -56,13 +56,13 @@ _Kind = TypeVar("_Kind")
 
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
-    """What a rehearsal leaves behind."""
+    """The result of a rehearsal."""
 
     apps: dict[AppId, AppRecord]
     store: Path
     """The service's, with its log."""
     agents: tuple[AgentEntry, ...]
-    """What they were told and wanted, if that was to be noted."""
+    """The events and commands of agents, if a book was given."""
     changes: tuple[ProcessOverhead, ...]
     """Every process of every job."""
     killed: int
@@ -80,16 +80,16 @@ def rehearse(
     book: AgentLog | None = None,
     looks: Mapping[float, Callable[[Service], None]] | None = None,
 ) -> Rehearsed:
-    """Play a workload to its end on the live system.
+    """Run a workload to its end on the live system.
 
     Args:
-        prepared: As for the simulator. Apps do as they say: neither lies nor errors are played.
-        folder: Where service and nodes keep what they keep; empty at first.
-        progress: Called with the number of apps that are over.
-        patience: Virtual seconds after the last arrival in which all must be over.
-        wire: Whether all that is said goes through the bytes of the wire, which takes longer.
-        book: Where to note what agents are told and want, if anywhere.
-        looks: Called with the service at these times; they must change nothing.
+        prepared: As for the simulator. Lies and errors of apps are ignored.
+        folder: Where service and nodes keep their files; empty at first.
+        progress: Called with the number of apps that have ended.
+        patience: Virtual seconds after the last arrival in which all must end.
+        wire: Whether messages are encoded and decoded as on the wire, which takes longer.
+        book: Records the events and commands of agents.
+        looks: Called with the service at these times; they must not change it.
 
     Raises:
         InvariantError: An app did not end well, or not in time.
