@@ -64,7 +64,7 @@ def supervise(folder: Path, token_store: MemoryTokenStore, until: Callable[[], b
     asyncio.run(run())
 
 
-def test_a_host_gets_the_token_file_of_its_owner_and_ends_with_the_service(
+def test_host_gets_its_owners_token_file_and_ends_with_the_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spawned, token_store = Spawned(monkeypatch, "echo hello; cat"), MemoryTokenStore()

@@ -79,7 +79,7 @@ def client_of(desk: Desk) -> Client:
     return cast("Client", desk)
 
 
-def test_a_tuner_that_is_started_again_goes_on_with_the_app_under_way() -> None:
+def test_restarted_tuner_continues_the_running_app() -> None:
     desk = Desk()
     written = _own_app(APP)
     first = _submit(client_of(desk), written, None, None)
@@ -113,7 +113,7 @@ def test_what_is_submitted_says_whose_tuner_it_is_and_where_it_runs(tmp_path: Pa
 
 
 @pytest.mark.parametrize("work", ["run", "attach"])
-def test_a_token_that_is_not_a_tenants_is_refused_before_anything_is_submitted(
+def test_token_of_another_role_is_refused_before_submission(
     monkeypatch: pytest.MonkeyPatch, work: str
 ) -> None:
     desk = Desk()
@@ -216,7 +216,7 @@ class Watching(OwnTuner):
         return super().enter(*given, **more)
 
 
-def test_apps_with_a_tuner_of_their_own_get_no_agent_of_the_service(tmp_path: Path) -> None:
+def test_apps_with_their_own_tuner_get_no_service_agent(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         await submitted(world)
         assert world.service.files.hosting() == set()
@@ -231,9 +231,7 @@ def test_apps_with_a_tuner_of_their_own_get_no_agent_of_the_service(tmp_path: Pa
     at_the_door(tmp_path, work)
 
 
-def test_a_tuner_speaks_until_the_app_is_over_through_a_restart_of_the_service(
-    tmp_path: Path,
-) -> None:
+def test_tuner_stays_connected_through_a_service_restart_until_the_app_ends(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         app = await submitted(world)
         tuner = Watching()
@@ -275,7 +273,7 @@ def test_an_app_that_the_service_decides_for_is_left_to_it(tmp_path: Path) -> No
     at_the_door(tmp_path, work)
 
 
-def test_an_app_that_is_unknown_is_an_error_and_one_that_is_over_is_not(tmp_path: Path) -> None:
+def test_unknown_app_is_an_error_and_an_ended_app_is_not(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         with pytest.raises(DeniedError):
             await spoken_for(world, AppId("nobody"), OwnTuner())

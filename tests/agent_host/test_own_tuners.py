@@ -186,7 +186,7 @@ def first_target(service: Service) -> float:
 
 
 @pytest.mark.parametrize("moment", range(1, 40, 3))
-def test_a_tuner_that_is_killed_at_any_moment_comes_to_the_same_end(moment: int) -> None:
+def test_tuner_killed_at_any_moment_reaches_the_same_end(moment: int) -> None:
     _, undisturbed = whole(-1)
     _, disturbed = whole(moment)
     assert disturbed == undisturbed

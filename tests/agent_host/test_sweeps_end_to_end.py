@@ -91,7 +91,7 @@ def test_a_sweep_ends_with_its_winner(place: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_sweep_comes_to_the_same_end_when_service_and_agents_are_killed(place: Path) -> None:
+def test_sweep_ends_the_same_when_service_and_agents_are_killed(place: Path) -> None:
     async def scene() -> None:
         async with open_stage(place, {"m0": 2, "m1": 2}) as stage:
             app = await submit(stage, sweep(stop={"method": "halving", "max_iterations": 72}))
@@ -136,7 +136,7 @@ done
 
 
 @pytest.mark.slow
-def test_a_job_without_limit_is_paused_and_goes_on_to_its_own_end(place: Path) -> None:
+def test_job_without_limit_is_paused_and_resumes_to_its_own_end(place: Path) -> None:
     async def scene() -> None:
         async with open_stage(place, {"m0": 2}) as stage:
             command = ["/bin/sh", "-c", UNCOUNTED]

@@ -47,9 +47,7 @@ def test_the_file_of_the_guide_is_read_whole(tmp_path: Path) -> None:
     assert app.env == {"DATA": "/data/imagenet", "WORKERS": "4"}
 
 
-def test_an_argument_is_what_stands_in_the_file_and_not_what_yaml_makes_of_it(
-    tmp_path: Path,
-) -> None:
+def test_argument_keeps_its_text_from_the_file_despite_yaml(tmp_path: Path) -> None:
     assert read_app(written(tmp_path, WHOLE)).command[-1] == "010"
 
 

@@ -31,7 +31,7 @@ def test_an_editor_is_told_which_keys_must_be_there() -> None:
 
 
 @pytest.mark.parametrize("key", keys(SCHEMA))
-def test_every_key_has_a_meaning_and_a_default_that_the_file_may_give(key: str) -> None:
+def test_every_key_has_a_meaning_and_a_valid_default(key: str) -> None:
     schema = keys(SCHEMA)[key]
     assert schema["description"].endswith(".")
     if "default" in schema and not key.startswith("search."):

@@ -45,7 +45,7 @@ def test_the_app_as_written_comes_first_and_each_wish_changes_one_thing() -> Non
     assert {machine.slots for machine in more.machines} == {(2,)}
 
 
-def test_an_app_is_planned_once_for_all_cases_that_leave_it_as_it_is(
+def test_app_is_planned_once_for_all_cases_that_leave_it_unchanged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     planned: list[str] = []

@@ -93,9 +93,7 @@ def test_growth_refuses_different_numbers_of_bidders(monkeypatch: pytest.MonkeyP
         growth.points([_line(1.0), _line(1.0, bidders=30)], fragmented=False)
 
 
-def test_what_one_event_changed_is_as_long_among_many_apps_as_among_few(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_change_of_one_event_is_as_long_with_many_apps(monkeypatch: pytest.MonkeyPatch) -> None:
     state = _benchmark("state", monkeypatch)
     few, many = (state._measure(apps, 24, preset("testbed64"), "equal-share") for apps in (3, 12))
     assert many["all_bytes"] > 2 * few["all_bytes"]
@@ -155,7 +153,7 @@ def test_leases_that_move_between_real_processes_are_measured() -> None:
     assert 0.0 < line["heard_s"] < line["change_s"], done.stderr
 
 
-def test_a_what_if_tells_when_it_was_answered_and_judges_no_small_cluster() -> None:
+def test_whatif_benchmark_reports_times_and_no_verdict_on_small_clusters() -> None:
     command = [sys.executable, str(FOLDER / "whatif.py"), "--apps", "3", "--seeds", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     line = json.loads(done.stdout)

@@ -227,7 +227,7 @@ def test_pages_without_data_say_what_to_do(tabs: Tabs, empty_service: Live, widt
         assert tab.page.evaluate("document.documentElement.scrollWidth") <= width, place
 
 
-def test_what_is_not_there_and_who_is_not_logged_in_are_told_so(tabs: Tabs, service: Live) -> None:
+def test_missing_pages_and_missing_logins_are_explained(tabs: Tabs, service: Live) -> None:
     tab = tabs.open()
     tab.forgiven = ("401", "404", "403")
     tab.base = service.base
@@ -314,9 +314,7 @@ _PRETENDED = """async () => {
 }"""
 
 
-def test_what_changes_while_the_timeline_is_on_its_way_is_in_it_once(
-    tabs: Tabs, fresh: str
-) -> None:
+def test_change_during_a_timeline_request_appears_once(tabs: Tabs, fresh: str) -> None:
     tab = tabs.open()
     tab.enter(fresh)
     tab.page.evaluate(_PRETENDED)

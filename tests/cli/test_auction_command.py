@@ -110,7 +110,7 @@ def test_a_run_that_fails_leaves_nothing_and_what_was_there(
     assert not list(tmp_path.glob(".*"))
 
 
-def test_of_a_log_that_a_crash_cut_short_all_whole_lines_are_taken(
+def test_all_whole_lines_of_a_truncated_log_are_used(
     cli: Cli, recorded_log: Path, tmp_path: Path
 ) -> None:
     whole, cut = tmp_path / "whole.jsonl", tmp_path / "cut.jsonl"
@@ -356,7 +356,7 @@ def test_an_auction_without_a_recorded_answer_is_solved(cli: Cli, recorded: Path
     assert "recorded answer (" not in done.out
 
 
-def test_a_solver_that_refuses_fails_the_command_only_if_it_was_asked_for(
+def test_refusing_solver_fails_the_command_only_if_requested(
     cli: Cli, recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Small:

@@ -74,9 +74,7 @@ def test_an_empty_file_is_no_configuration(cli: Cli, tmp_path: Path) -> None:
     assert "an empty file" in done.err
 
 
-def test_all_mistakes_of_a_run_are_told_in_the_order_of_their_lines(
-    cli: Cli, tmp_path: Path
-) -> None:
+def test_run_file_mistakes_are_listed_in_line_order(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text("apps: -1\nlease: soon\npolcy: fifo\nset: {payment: x, leese: 1}\n", "utf-8")
     done = cli("config", "check", file)
@@ -121,7 +119,9 @@ def test_a_mistake_in_a_named_workload_has_both_lines(cli: Cli, tmp_path: Path) 
     assert f"{tmp_path / 'run.yaml'}:2: workload: {tmp_path / 'w.jsonl'}:1: " in done.err
 
 
-def test_a_named_file_that_is_not_there_has_the_line_of_its_name(cli: Cli, tmp_path: Path) -> None:
+def test_missing_referenced_file_is_reported_at_the_line_naming_it(
+    cli: Cli, tmp_path: Path
+) -> None:
     (tmp_path / "run.yaml").write_text("seed: 2\ncluster: gone.yaml\n", "utf-8")
     done = cli("config", "check", tmp_path / "run.yaml")
     assert done.code == 3

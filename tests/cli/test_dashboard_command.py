@@ -23,7 +23,7 @@ def test_what_is_not_there_or_no_run_is_told_in_one_line(cli: Cli, tmp_path: Pat
     assert cli("dashboard", text).code == 2
 
 
-def test_without_a_run_it_is_the_way_to_the_pages_of_the_service(cli: Cli, canned: Any) -> None:
+def test_without_a_run_dashboard_opens_the_service_pages(cli: Cli, canned: Any) -> None:
     canned.answers = {"POST /v1/login-links": {"path": "/login/code"}}
     done = cli("dashboard")
     assert done.code == 0

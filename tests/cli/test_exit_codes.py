@@ -64,7 +64,7 @@ def test_a_folder_that_is_gone_is_no_reason_to_fail(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_second_ctrl_c_at_the_very_end_does_not_change_the_exit_code() -> None:
+def test_second_ctrl_c_at_exit_keeps_the_exit_code() -> None:
     script = """
 import atexit, os, signal, sys
 # Called last of all, when the command has done its own.

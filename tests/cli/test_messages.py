@@ -73,7 +73,9 @@ def test_what_an_auction_file_has_instead_is_told_as_it_stands_there(
     assert f"{file}: {told}" in cli("auction", "solve", file).err
 
 
-def test_data_that_can_be_read_but_not_walked_is_told_as_too_deep(cli: Cli, tmp_path: Path) -> None:
+def test_readable_data_that_cannot_be_walked_is_reported_as_too_deep(
+    cli: Cli, tmp_path: Path
+) -> None:
     file = tmp_path / "auction.json"
     text = auction_text(AuctionFile(generated_problem(16, 2, 1)))
     origin = f'{{"round": 1, "at": 1.0, "policy": "x", "options": {{"a": {LESS_DEEP}}}}}'

@@ -29,7 +29,7 @@ def token(tmp_path: Path) -> Path:
     return path
 
 
-def test_help_names_the_flags_of_a_node_and_not_those_of_the_service(cli: Cli) -> None:
+def test_help_lists_node_flags_and_no_service_flags(cli: Cli) -> None:
     done = cli("node", "--help")
     assert done.code == 0
     for flag in ("--server", "--token-file", "--name", "--pretend", "--rack", "--state"):

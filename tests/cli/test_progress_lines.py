@@ -23,7 +23,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_a_long_run_says_how_far_it_is_and_how_long_it_still_takes(
+def test_long_run_shows_its_progress_and_remaining_time(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with progress_bar("fifo", 80) as bar:
@@ -49,7 +49,7 @@ def test_a_quick_run_says_only_how_far_it_is(
     assert capsys.readouterr().err.splitlines() == ["fifo: 1 of 2", "fifo: 2 of 2"]
 
 
-def test_the_time_left_goes_by_what_is_under_way_and_not_by_what_came_before(
+def test_remaining_time_depends_on_current_work_and_not_on_earlier_work(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with progress_bar("looking", 1) as bar:

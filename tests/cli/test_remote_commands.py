@@ -212,7 +212,7 @@ def test_errors_are_one_sentence_with_their_exit_code(
         assert advice in done.err
 
 
-def test_the_service_is_named_by_flag_or_environment_and_the_token_by_a_file(
+def test_service_comes_from_flag_or_environment_and_token_from_a_file(
     cli: Cli, fake: type[Fake], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     cli("ls")
@@ -245,7 +245,7 @@ def test_without_a_token_one_is_told_where_it_belongs(
     assert fake.asked == []
 
 
-def test_a_new_token_is_shown_once_or_goes_into_a_file_of_its_own(
+def test_new_token_is_printed_once_or_written_to_its_file(
     cli: Cli, fake: type[Fake], tmp_path: Path
 ) -> None:
     flags = ("token", "create", "--role", "tenant", "--subject", "v")
@@ -284,9 +284,7 @@ def test_tokens_that_are_over_are_shown_when_asked_for(cli: Cli, fake: type[Fake
     assert "expired" in shown
 
 
-def test_rounds_come_in_pages_and_one_is_told_how_to_see_earlier_ones(
-    cli: Cli, fake: type[Fake]
-) -> None:
+def test_rounds_are_paged_with_a_hint_for_earlier_ones(cli: Cli, fake: type[Fake]) -> None:
     assert cli("auction", "show").out.endswith("themis auction show --before 7\n")
     cli("auction", "show", "--before", "7", "--limit", "3")
     assert fake.asked == [("rounds", (None, 50)), ("rounds", (7, 3))]
@@ -381,7 +379,7 @@ def test_quotas_and_weights_are_numbers(cli: Cli, fake: type[Fake]) -> None:
     assert cli("weight", LONG, "much").code == 2
 
 
-def test_an_admin_is_told_of_every_owner_what_holds_and_others_are_not(
+def test_admin_sees_settings_of_every_owner_and_others_do_not(
     cli: Cli, fake: type[Fake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(ANSWERS, "owners", {"owners": []})

@@ -56,9 +56,7 @@ def test_the_first_difference_is_named_by_file_and_line(cli: Cli, log: Path) -> 
     assert told["difference"]
 
 
-def test_a_log_that_stops_between_lines_replays_and_says_that_it_is_not_whole(
-    cli: Cli, log: Path
-) -> None:
+def test_log_cut_between_lines_replays_and_is_reported_as_incomplete(cli: Cli, log: Path) -> None:
     log.write_bytes(b"".join(_lines(log)[:20]))
     done = cli("replay", log)
     assert done.code == 0

@@ -112,7 +112,7 @@ def test_an_interrupt_tells_how_to_go_on(
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_in_parts_it_says_what_is_left_and_fails_until_all_is_there(
+def test_partial_reproduction_lists_the_rest_and_fails_until_complete(
     cli: Cli, tmp_path: Path
 ) -> None:
     args = ("reproduce", "E13", "E11", "--quick", "--minutes", "0", "--out", tmp_path / "out")
@@ -278,9 +278,7 @@ def test_a_page_and_an_archive_that_this_command_made_are_replaced(
     assert "VGG16" in page.read_text("utf-8")
 
 
-def test_a_page_and_an_archive_may_lie_in_folders_that_are_still_to_be_made(
-    cli: Cli, tmp_path: Path
-) -> None:
+def test_page_and_archive_may_go_into_new_folders(cli: Cli, tmp_path: Path) -> None:
     out, page = tmp_path / "out", tmp_path / "new" / "docs" / "results.md"
     done = cli("reproduce", "E13", "--out", out, "--docs", page, "--pack", out / "runs.xz")
     assert page.is_file()

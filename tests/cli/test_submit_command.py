@@ -45,7 +45,7 @@ def service(canned: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     return canned
 
 
-def test_the_app_is_sent_as_it_is_written_with_where_it_was_submitted(
+def test_app_is_sent_as_written_with_its_folder(
     cli: Cli, service: Service, file: Path, tmp_path: Path
 ) -> None:
     done = cli("submit", file, "--seed", "7")

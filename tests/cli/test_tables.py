@@ -42,7 +42,7 @@ def test_long_texts_are_cut_and_what_names_something_is_not_folded() -> None:
     assert max(map(len, lines)) <= WIDTH
 
 
-def test_what_fits_is_not_cut_and_names_that_leave_no_room_are_folded_after_all() -> None:
+def test_fitting_names_are_not_cut_and_too_long_names_are_folded() -> None:
     short = listing("", ("app", "~reason"), [("a", "SERVED")])
     assert short.fitting(WIDTH) == short
     wide = listing("", ("app", "~reason"), [("a" * 100, "PENDING_EVALUATION")]).fitting(WIDTH)

@@ -84,7 +84,7 @@ def points(first: int, *reports: tuple[float, float | None], run: int = 7) -> Po
 
 
 class TestRuns:
-    def test_a_run_is_stopped_once_and_known_by_its_key_until_it_ends(self) -> None:
+    def test_run_is_stopped_once_and_keeps_its_key_until_it_ends(self) -> None:
         runs = RunTracker("s")
         key = runs.request(JOB, GPUS, 0.0)
         assert runs.job_of(key) == JOB
@@ -214,7 +214,7 @@ def lease(gpu: int, token: int, end: float = 100.0) -> Lease:
 
 
 class TestLeases:
-    def test_an_old_lease_that_ends_late_does_not_take_the_new_one_along(self) -> None:
+    def test_late_end_of_an_old_lease_keeps_the_new_lease(self) -> None:
         held = HeldLeases([lease(1, 10)])
         held.change(LeaseNews(granted=(lease(1, 12),), revoked=(lease(1, 10),)))
         assert held.gpus == (1,)

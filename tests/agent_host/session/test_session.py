@@ -232,7 +232,7 @@ def test_more_is_better_where_the_goal_says_so() -> None:
 
 
 @pytest.mark.parametrize("moment", range(12))
-def test_an_agent_that_begins_again_at_any_moment_comes_to_the_same_end(moment: int) -> None:
+def test_agent_restarted_at_any_moment_reaches_the_same_end(moment: int) -> None:
     stage = Stage()
     stage.grant(0, 1)
     quality = losses(stage)
@@ -275,7 +275,7 @@ def test_an_end_that_comes_after_a_new_start_is_heard() -> None:
     assert [(each.job, each.metric) for each in stage.reached] == [("2", 0.7)]
 
 
-def test_a_job_that_was_done_when_it_was_told_to_go_is_done() -> None:
+def test_finished_job_that_is_asked_to_stop_counts_as_done() -> None:
     stage = Stage()
     stage.grant(0, 1, 2, 3)
     (job,) = [job for job, run in stage.live.items() if run.gpus == (0,)]
@@ -387,7 +387,7 @@ def test_a_bracket_all_of_whose_jobs_fail_does_not_end_the_sweep(restarts: bool)
     assert stage.end.best not in first
 
 
-def test_a_trial_that_fails_before_others_are_chosen_does_not_end_the_search() -> None:
+def test_failed_trial_before_the_first_choice_does_not_end_the_search() -> None:
     search = {"method": "optuna", "n": 2, "params": {"lr": [0.1, 0.5]}}
     stage = Stage(search=search, stop={"max_iterations": 4}, retries=0)
     stage.grant(0)
@@ -410,7 +410,7 @@ def test_exiting_with_0_too_early_is_a_failure() -> None:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_job_that_goes_beyond_its_limit_and_is_told_to_go_is_done(restarts: bool) -> None:
+def test_job_past_its_limit_that_is_asked_to_stop_is_done(restarts: bool) -> None:
     stage = Stage(retries=0, search=None, command=["x"], stop={"max_iterations": 12})
     stage.grant(0)
     job = JobId("0")
@@ -438,7 +438,7 @@ def test_a_job_that_crashes_beyond_its_limit_has_failed() -> None:
     assert stage.end.outcome.startswith("failed: ")
 
 
-def test_a_job_that_finds_nothing_left_to_do_is_done_if_its_node_knows_how_far_it_is() -> None:
+def test_resumed_job_with_no_work_left_is_done_if_progress_is_known() -> None:
     """As after a restore: the service knows less than the checkpoint."""
     stage = Stage(retries=0, search=None, command=["x"], stop={"max_iterations": 12})
     stage.grant(0)
@@ -486,7 +486,7 @@ def test_trials_that_are_judged_and_never_report_have_failed_and_nobody_wins(cha
     assert stage.end.best is None
 
 
-def test_a_trial_that_never_reports_what_it_is_judged_by_is_given_up_at_once() -> None:
+def test_trial_that_never_reports_its_metric_fails_at_once() -> None:
     stage = Stage(metric={"name": "accuracy", "goal": "maximize"}, retries=3)
     stage.grant(0, 1, 2, 3)
     job = stage.running()[0]
@@ -495,7 +495,7 @@ def test_a_trial_that_never_reports_what_it_is_judged_by_is_given_up_at_once() -
     assert "'accuracy'" in given_up.failed
 
 
-def test_trials_that_nothing_compares_need_not_report_and_then_there_is_no_best() -> None:
+def test_trials_without_comparison_need_no_reports_and_have_no_best() -> None:
     stage = Stage(stop={"max_iterations": 12})
     stage.grant(0, 1, 2, 3)
     for job in stage.running():
@@ -518,9 +518,7 @@ def test_of_trials_that_nothing_has_to_compare_the_best_that_reports_wins(restar
     assert stage.end == EndApp("finished", second)
 
 
-def test_a_job_without_limit_goes_on_until_it_exits_with_0_whatever_it_reports(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_job_without_limit_runs_until_it_exits_with_0(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[float] = []
     handle = Agent.handle
 
@@ -544,7 +542,7 @@ def test_a_job_without_limit_goes_on_until_it_exits_with_0_whatever_it_reports(
     assert stage.reached[-1].iterations == 60.0
 
 
-def test_a_job_that_saves_and_goes_at_once_does_not_do_so_for_ever() -> None:
+def test_job_that_saves_and_exits_without_progress_fails() -> None:
     stage = Stage(retries=0)
     stage.grant(0)
     (job,) = stage.running()
@@ -552,7 +550,7 @@ def test_a_job_that_saves_and_goes_at_once_does_not_do_so_for_ever() -> None:
     assert [each.job for each in stage.reached if each.failed] == [job]
 
 
-def test_a_job_that_says_nothing_may_save_and_go_when_its_node_tells_it_to() -> None:
+def test_job_without_reports_may_save_and_exit_when_asked() -> None:
     stage = Stage(retries=0)
     stage.grant(0)
     (job,) = stage.running()
@@ -574,7 +572,7 @@ def test_a_job_that_got_somewhere_may_save_and_go() -> None:
     assert job in stage.live
 
 
-def test_a_run_that_never_ran_is_tried_again_after_a_while_and_then_given_up() -> None:
+def test_run_that_never_started_is_retried_later_and_then_fails() -> None:
     stage = Stage(retries=1)
     stage.grant(0, 1, 2, 3)
     job = JobId("2")
@@ -647,7 +645,7 @@ def test_a_refused_run_is_asked_for_again_after_a_while() -> None:
     assert stage.asked[-1].key != key
 
 
-def test_a_run_that_is_refused_for_ever_is_given_up_with_the_reason() -> None:
+def test_run_that_is_always_refused_fails_with_the_reason() -> None:
     stage = Stage()
     stage.grant(0)
     (job,) = stage.running()
@@ -657,7 +655,7 @@ def test_a_run_that_is_refused_for_ever_is_given_up_with_the_reason() -> None:
     assert (reached.job, reached.failed) == (job, "metric.pattern: got '('")
 
 
-def test_a_run_is_stopped_by_its_key_while_its_number_is_not_known() -> None:
+def test_run_is_stopped_by_key_while_its_number_is_unknown() -> None:
     stage = Stage()
     stage.grant(0)
     (run,) = stage.live.values()
@@ -803,7 +801,7 @@ def test_how_long_a_job_takes_to_save_is_told(monkeypatch: pytest.MonkeyPatch) -
     assert len(told) == 1, "one that had done nothing had nothing to save"
 
 
-def test_a_job_that_can_go_on_on_one_machine_only_waits_for_it() -> None:
+def test_job_that_can_resume_on_one_machine_only_waits_for_it() -> None:
     stage = Stage(search={"n": 1, "params": {"lr": [0.1]}}, stop={"max_iterations": 12})
     stage.grant(15)
     (job,) = stage.running()
@@ -817,7 +815,7 @@ def test_a_job_that_can_go_on_on_one_machine_only_waits_for_it() -> None:
     assert stage.asked[-1].gpus == (first,)
 
 
-def test_a_job_that_waited_for_one_machine_asks_for_another_after_a_while() -> None:
+def test_job_that_waited_long_for_one_machine_asks_for_another() -> None:
     stage = Stage(search={"n": 1, "params": {"lr": [0.1]}}, stop={"max_iterations": 12})
     stage.grant(15)
     (job,) = stage.running()
@@ -879,7 +877,7 @@ def test_an_agent_reckons_how_far_jobs_are_that_report_rarely() -> None:
     assert _progress(stage) == pytest.approx(500.0, abs=0.1)
 
 
-def test_a_job_that_has_not_reported_yet_is_reckoned_to_train_after_its_start() -> None:
+def test_job_without_reports_is_assumed_to_train_after_its_start() -> None:
     stage = Stage(**ONE_LONG_JOB)
     stage.grant(0, 1)
     (run,) = stage.live.values()
@@ -898,7 +896,7 @@ def test_a_job_that_has_not_reported_yet_is_reckoned_to_train_after_its_start() 
     assert after(core.start_seconds + 500.0, 3) == pytest.approx(FIRST_SILENCE)
 
 
-def test_a_job_that_has_reported_once_is_reckoned_to_train_on_for_a_while() -> None:
+def test_job_is_assumed_to_keep_training_for_a_while_after_a_report() -> None:
     stage = Stage(**ONE_LONG_JOB)
     stage.grant(0, 1)
     (run,) = stage.live.values()

@@ -95,7 +95,7 @@ def test_a_revocation_stops_only_the_job_that_is_hit() -> None:
     assert agent.gpus == {0, 1}
 
 
-def test_a_job_that_loses_part_of_its_gang_goes_on_with_the_rest() -> None:
+def test_job_that_loses_part_of_its_gang_continues_with_the_rest() -> None:
     agent = _agent(sim_app("a", work=100.0, max_gpus=4))
     _change(agent, granted=[0, 1, 2, 3])
     assert _change(agent, revoked=[2, 3]) == [StopJob(J0), _start(J0, [0, 1], 100.0)]
@@ -230,7 +230,7 @@ def test_a_phase_that_lets_jobs_use_more_gpus_widens_them() -> None:
     assert commands == [AnnouncePhase(1, ((J0, 1010.0),)), _start(J0, [0, 1], 1010.0)]
 
 
-def test_a_job_seen_at_its_target_is_left_alone_until_it_says_so() -> None:
+def test_job_seen_at_its_target_keeps_running_until_it_reports() -> None:
     agent = _agent(sim_app("a", jobs=3, work=100.0))
     _change(agent, granted=[0, 1, 2])
     agent.handle(events.Progressed(0.0, ((J0, 100.0), (J1, 100.0), (J2, 40.0))))
@@ -240,7 +240,7 @@ def test_a_job_seen_at_its_target_is_left_alone_until_it_says_so() -> None:
     assert _reach(agent, J2, 0.2) == [FinishApp(J1)]
 
 
-def test_a_job_at_its_target_that_must_leave_starts_again_to_say_so() -> None:
+def test_job_evicted_at_its_target_restarts_to_report() -> None:
     agent = _agent(sim_app("a", work=100.0))
     _change(agent, granted=[0])
     agent.handle(events.Progressed(0.0, ((J0, 100.0),)))

@@ -122,7 +122,7 @@ def test_losses_change_nothing_for_tuners_that_wait_for_the_rung() -> None:
     assert _report(agent, J1, [0.5] * 50) == []
 
 
-def test_a_job_measured_at_its_target_is_waited_for_when_another_arrives_there() -> None:
+def test_agent_waits_for_a_job_at_its_target_when_another_arrives() -> None:
     agent = _agent(tuner="halving", phases=(Phase(2, MOST), Phase(1, MOST)))
     agent.handle(events.Progressed(2.0, ((J0, 100.0), (J1, 100.0))))
     out = agent.handle(events.JobReached(2.0, J0, 0.1))

@@ -53,7 +53,7 @@ def test_the_longest_jobs_run_first_when_gpus_are_short() -> None:
     assert plan == {"j1": (0, 1, 2, 3)}
 
 
-def test_a_running_job_stays_where_it_is_when_another_place_is_no_better() -> None:
+def test_running_job_stays_unless_another_placement_is_better() -> None:
     assert _assign([_need(0)], list(range(12)), {"j0": (8, 9, 10, 11)}) == {"j0": (8, 9, 10, 11)}
 
 
@@ -96,7 +96,7 @@ def test_who_waits_counts_when_staying_is_compared_with_moving() -> None:
     assert sorted(plan.values()) == [(0, 1), (4, 5)]
 
 
-def test_a_gang_smaller_than_a_job_needs_goes_to_one_that_can_use_it() -> None:
+def test_gang_too_small_for_one_job_goes_to_another() -> None:
     needs = [_need(0, 900.0, low=4), _need(1, 100.0, low=1, high=2)]
     plan = _assign(needs, [0, 1])
     assert plan == {"j1": (0, 1)}

@@ -91,7 +91,7 @@ def _pinned(row: Row) -> bool:
     return any(chunk.machine is not None for chunk in row.chunks)
 
 
-def test_the_paper_s_bid_table_one_gpu_a_half_and_two_a_quarter() -> None:
+def test_paper_bid_table_has_one_half_and_a_quarter() -> None:
     # T_id = 400, 200 s of serial work, nothing elapsed.
     standing = _standing(_needs(200.0, high=2))
     bid = _bid(standing, _offer([0, 1]), costs=(0.0, 0.0))
@@ -111,7 +111,7 @@ def test_without_restarts_in_bids_only_the_work_counts() -> None:
     assert _seconds(bid, Chunk(SLOT, 1)) == pytest.approx(200.0)
 
 
-def test_a_job_that_stays_pays_nothing_and_one_that_moves_checkpoint_and_restart() -> None:
+def test_staying_job_pays_nothing_and_moving_job_pays_checkpoint_and_restart() -> None:
     standing = _standing(_needs(400.0), {"j0": (0, 1, 2, 3)})
     bid = _bid(standing, _offer(list(range(8)), mine=[0, 1, 2, 3]))
     assert _seconds(bid, Chunk(MACHINE, 4, 0)) == pytest.approx(100.0)
@@ -120,7 +120,7 @@ def test_a_job_that_stays_pays_nothing_and_one_that_moves_checkpoint_and_restart
     assert all(row.seconds == pytest.approx(100.0 + 42.5) for row in elsewhere)
 
 
-def test_the_delay_is_spread_over_all_gpus_by_how_many_of_them_move() -> None:
+def test_move_delay_is_spread_over_all_gpus_by_moved_share() -> None:
     # Two jobs of 400 s; one keeps its 2 GPUs, the other starts on 4: 4/6 of a restart.
     standing = _standing(_needs(400.0, 400.0), {"j0": (0, 1)})
     bid = _bid(standing, _offer(list(range(2, 8)), kept=[0, 1]))
@@ -179,7 +179,7 @@ def test_the_ladder_doubles_within_a_gang_and_then_gangs() -> None:
     assert ladder(3, 3, 12) == [3, 6, 12]
 
 
-def test_a_valuation_has_every_part_of_a_gang_and_every_number_of_gangs() -> None:
+def test_valuation_covers_every_part_of_a_gang_and_every_count() -> None:
     assert table_counts(1, 4, 18) == [1, 2, 3, 4, 8, 12, 16, 18]
     assert table_counts(3, 4, 9) == [3, 4, 8, 9]
     assert table_counts(4, 4, 3) == []
@@ -242,7 +242,7 @@ def test_rows_are_within_offer_and_demand_and_the_arbiter_takes_them(
 
 
 @given(situation=_situations())
-def test_pins_name_machines_where_enough_of_the_app_s_own_gpus_are_offered(
+def test_bids_pin_machines_where_enough_own_gpus_are_offered(
     situation: tuple[BidContext, Offer],
 ) -> None:
     standing, offer = situation
@@ -276,7 +276,7 @@ def test_with_no_restart_costs_rows_say_what_the_carving_gives(
 
 
 @given(work=st.floats(1.0, 1e6), high=st.integers(1, 8))
-def test_a_job_s_closer_gang_of_as_many_gpus_is_never_valued_slower(work: float, high: int) -> None:
+def test_closer_gang_of_equal_size_is_never_valued_slower(work: float, high: int) -> None:
     table = _bid(_standing(_needs(work, high=high, slowdown=VGG))).table
     assert max(row.count for row in table) == high
     found = {(row.level, row.count): row.seconds for row in table}

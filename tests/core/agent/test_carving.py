@@ -76,7 +76,7 @@ def test_too_few_gpus_for_a_gang_make_none() -> None:
     assert _carve([0, 1, 2], jobs=1, low=4).makespan == math.inf
 
 
-def test_what_is_left_over_is_a_gang_only_if_it_is_large_enough() -> None:
+def test_leftover_gpus_form_a_gang_only_if_large_enough() -> None:
     assert [len(g) for g in _carve([0, 1, 2, 3, 4], jobs=2, low=1).gangs] != [4]
     assert [len(g) for g in _carve([0, 1, 2, 3, 4], jobs=2, low=4).gangs] == [4]
 
@@ -189,7 +189,7 @@ def test_a_bid_never_promises_more_than_carving_gives(
     jobs=st.integers(1, 6),
     slowdown=_SLOWDOWNS,
 )
-def test_for_whole_gangs_and_a_rest_a_bid_promises_exactly_what_carving_gives(
+def test_whole_gangs_and_a_rest_are_carved_as_the_bid_promised(
     level: int, whole: int, rest: int, jobs: int, slowdown: Slowdown
 ) -> None:
     shape = [(level, 4)] * whole + ([(level, rest)] if rest else [])

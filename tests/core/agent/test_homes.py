@@ -67,7 +67,7 @@ def test_what_others_run_on_is_left_to_them() -> None:
     assert placed == {J0: gpus(1), J1: gpus(0)}
 
 
-def test_a_job_on_several_machines_goes_on_when_it_is_bound_to_the_first() -> None:
+def test_job_bound_to_its_first_machine_continues_on_several_machines() -> None:
     spec = simple_app(A, gpus=4, min_gpus=4, iterations=100)
     agent = Agent(spec, tuner_for(spec))
     assert started(agent.handle(leased(0, 1, 2, 3))) == {J0: gpus(0, 1, 2, 3)}
@@ -75,7 +75,7 @@ def test_a_job_on_several_machines_goes_on_when_it_is_bound_to_the_first() -> No
     assert agent.placement == {J0: gpus(0, 1, 2, 3)}
 
 
-def test_a_job_on_several_machines_does_not_stay_where_it_would_find_nothing() -> None:
+def test_job_on_several_machines_leaves_when_its_checkpoints_are_elsewhere() -> None:
     seats = [TOPOLOGY.seats[gpu] for gpu in gpus(0, 1, 2, 3)]
     placed = assign_at_home([need(J0, 4)], seats, {J0: gpus(1, 2)}, {J0: 1})
     assert placed == {J0: gpus(2, 3)}
@@ -100,7 +100,7 @@ def test_a_bid_asks_for_gpus_at_home_only() -> None:
     assert not bid_at_home(Bid(A, rows), {1: 2}, elsewhere, TOPOLOGY).rows
 
 
-def test_an_agent_whose_job_is_bound_gives_the_wrong_gpu_back_and_starts_it_at_home() -> None:
+def test_agent_returns_the_wrong_gpu_and_starts_bound_job_at_home() -> None:
     agent = agent_of(1)
     assert started(agent.handle(leased(2))) == {J0: gpus(2)}
     told = agent.handle(ev.JobBound(1.0, J0, 0))
@@ -112,7 +112,7 @@ def test_an_agent_whose_job_is_bound_gives_the_wrong_gpu_back_and_starts_it_at_h
     assert started(agent.handle(leased(1))) == {J0: gpus(1)}
 
 
-def test_a_bound_job_does_not_take_the_place_of_one_that_is_done_elsewhere() -> None:
+def test_bound_job_does_not_replace_a_finished_job_elsewhere() -> None:
     agent = agent_of(2)
     agent.handle(ev.JobBound(0.0, J1, 0))
     assert started(agent.handle(leased(2))) == {J0: gpus(2)}
@@ -135,7 +135,7 @@ def wide_need(name: JobId, fewest: int, most: int) -> JobNeed:
     return JobNeed(JobSpec(name, 1.0, most, fewest), 100.0)
 
 
-def test_a_job_that_needs_more_than_its_home_has_is_led_from_there() -> None:
+def test_job_larger_than_its_home_is_led_from_its_home() -> None:
     seats = [TOPOLOGY.seats[gpu] for gpu in gpus(0, 1, 2, 3, 4, 5)]
     needs, homes = [wide_need(J0, 3, 4), need(J1)], {J0: 1}
     placed = assign_at_home(needs, seats, {}, homes, wide={J0})
@@ -153,7 +153,7 @@ def test_a_job_that_needs_more_than_its_home_has_is_led_from_there() -> None:
     assert J0 not in assign_at_home(needs, few, {}, homes, wide={J0})
 
 
-def test_a_bid_for_a_job_that_is_led_from_home_asks_for_the_rest_anywhere() -> None:
+def test_bid_for_a_job_led_from_home_takes_other_gpus_anywhere() -> None:
     rows = (
         Row((Chunk(RACK, 4),), 30.0),
         Row((Chunk(CLUSTER, 3),), 45.0),
@@ -170,7 +170,7 @@ def test_a_bid_for_a_job_that_is_led_from_home_asks_for_the_rest_anywhere() -> N
     assert not bid_at_home(Bid(A, rows), {1: 4}, elsewhere, TOPOLOGY, led={1: 3}).rows
 
 
-def test_an_agent_starts_a_job_that_needs_more_than_its_home_has_and_leaves_it_there() -> None:
+def test_agent_starts_a_job_larger_than_its_home_and_keeps_it() -> None:
     spec = simple_app(A, gpus=4, min_gpus=4, iterations=100)
     agent = Agent(spec, tuner_for(spec))
     assert started(agent.handle(leased(0, 1, 2, 3))) == {J0: gpus(0, 1, 2, 3)}
@@ -182,7 +182,7 @@ def test_an_agent_starts_a_job_that_needs_more_than_its_home_has_and_leaves_it_t
     assert successor.handle(ev.Resumed(3.0, TOPOLOGY, gpus(0, 1, 2, 3), placement)) == []
 
 
-def test_an_agent_bids_for_a_job_that_needs_more_than_its_home_has() -> None:
+def test_agent_bids_for_a_job_larger_than_its_home() -> None:
     spec = simple_app(A, gpus=4, min_gpus=4, iterations=100)
     agent = Agent(spec, tuner_for(spec))
     agent.handle(ev.JobBound(1.0, J0, 1))

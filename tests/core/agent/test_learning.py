@@ -136,7 +136,7 @@ def test_one_who_does_not_learn_spreads_for_ever() -> None:
     assert _table(agent) == before
 
 
-def test_windows_before_any_lease_of_strange_gpus_or_after_the_end_are_no_harm() -> None:
+def test_windows_before_a_lease_or_after_its_end_do_no_harm() -> None:
     agent = _agent()
     assert _measure(agent, [0, 1], 3.0) == []
     _grant(agent, 0, 1, 2, 3)

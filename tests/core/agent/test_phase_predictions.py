@@ -24,9 +24,7 @@ def _sampled(name: str, cluster: str) -> list[Trial]:
 
 @pytest.mark.parametrize("cluster", ["testbed64", "sim256"])
 @pytest.mark.parametrize("name", ["w1", "w2"])
-def test_predicted_and_realised_phase_times_differ_by_5_percent_at_most_in_the_median(
-    name: str, cluster: str
-) -> None:
+def test_median_phase_time_prediction_is_within_5_percent(name: str, cluster: str) -> None:
     found = _sampled(name, cluster)
     phases = {trial.phase for trial in found}
     assert phases == {0} if name == "w1" else len(phases) > 3

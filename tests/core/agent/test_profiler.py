@@ -60,7 +60,7 @@ def test_a_measured_cell_replaces_the_prior() -> None:
     assert not profiler.estimated(J0)
 
 
-def test_measured_values_below_one_and_out_of_order_are_taken_as_they_are() -> None:
+def test_measured_values_below_one_and_out_of_order_are_kept() -> None:
     profiler = Profiler([_job()])
     _see(profiler, MACHINE, 4, 1.6)
     _see(profiler, RACK, 4, 0.8)

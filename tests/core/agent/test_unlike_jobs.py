@@ -85,14 +85,14 @@ def test_gpus_on_which_one_job_can_never_run_have_no_row(work: float) -> None:
     assert min(row.seconds for row in bid.rows) == 1000.0
 
 
-def test_jobs_that_wait_for_each_other_are_not_taken_to_run_side_by_side() -> None:
+def test_jobs_that_wait_for_each_other_are_not_planned_in_parallel() -> None:
     bid = _bid(SMALL, _need("b", 900.0, 4, 4))
     # The longer one takes one of four GPUs, and the other cannot run on the rest.
     assert {row.seconds for row in bid.rows if row.gpus == 4} == {1900.0}
     assert {row.seconds for row in bid.rows if row.gpus == 5} == {1000.0}
 
 
-def test_a_row_on_top_of_a_gang_that_stays_may_be_for_the_small_job_alone() -> None:
+def test_row_beside_a_kept_gang_may_serve_the_small_job_alone() -> None:
     large = _need("b", 900.0, 4, 4)
     bid = _bid(SMALL, large, running={"b": (0, 1, 2, 3)})
     assert {
@@ -109,7 +109,7 @@ def test_a_job_that_keeps_its_gang_lets_only_the_others_write_checkpoints() -> N
     assert {row.seconds for row in moved} == {1000.0 + 42.5 * 4 / 5}
 
 
-def test_a_wide_job_behind_a_longer_narrow_one_is_bid_for_in_wide_gangs() -> None:
+def test_wide_job_behind_a_longer_narrow_one_gets_wide_bids() -> None:
     bid = _bid(_need("a", 1000.0, 1, 2, VGG), _need("b", 900.0, 2, 4, VGG))
     assert any(Chunk(MACHINE, 4) in row.chunks for row in bid.rows)
 

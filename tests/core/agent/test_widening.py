@@ -118,7 +118,7 @@ def test_a_job_takes_the_nearest_gpu_and_none_that_slows_it() -> None:
     extra=st.integers(0, 3),
     gpus=st.sets(st.integers(0, 11), min_size=1),
 )
-def test_a_phase_never_ends_later_by_it_and_no_gpu_is_used_twice(
+def test_widening_never_delays_a_phase_or_uses_a_gpu_twice(
     works: list[float], low: int, extra: int, gpus: set[int]
 ) -> None:
     needs = jobs(*works, low=low, high=low + extra)

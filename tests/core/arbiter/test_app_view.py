@@ -56,7 +56,7 @@ def _seen(state: AppState) -> ArbiterAppView:
     return ArbiterAppView(state, (), None, around)
 
 
-def test_counts_are_valued_by_the_table_at_the_same_or_a_worse_level() -> None:
+def test_gpu_counts_are_valued_at_the_same_or_a_worse_level() -> None:
     state = _state()
     state.valuation = Valuation(TABLE, 500.0)
     seen = _seen(state)

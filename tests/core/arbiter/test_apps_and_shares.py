@@ -46,7 +46,7 @@ def test_an_app_that_cannot_be_is_refused(make_world: MakeWorld, spec: object, w
     assert why in world.refusals[-1].reason
 
 
-def test_an_app_that_is_over_is_closed_when_its_last_slot_is_empty(make_world: MakeWorld) -> None:
+def test_ended_app_is_closed_when_its_last_slot_is_empty(make_world: MakeWorld) -> None:
     world = make_world("fifo")
     world.submit(simple_app("a", gpus=2))
     world.advance(100.0)
@@ -375,9 +375,7 @@ def test_every_app_is_told_one_reason(make_world: MakeWorld) -> None:
         assert sorted(ranks) == list(range(1, len(report.record.apps) + 1))
 
 
-def test_an_app_that_had_no_use_for_gpus_is_not_told_that_others_are_worse_off(
-    make_world: MakeWorld,
-) -> None:
+def test_app_without_need_is_not_shown_worse_off_apps_as_reason(make_world: MakeWorld) -> None:
     world = make_world(policy("themis", min_invited=1), Settings(bidder=BidderKind.APP))
     world.lazy.add(AppId("a"))
     world.submit(simple_app("a", gpus=4))

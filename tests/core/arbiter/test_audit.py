@@ -136,7 +136,7 @@ def test_a_slowdown_within_slots_that_was_claimed_is_no_longer_iteration_time() 
     assert liar.serial_factor > 1.2
 
 
-def test_what_is_surely_longer_than_is_tolerated_is_marked_and_charged_for_once() -> None:
+def test_certain_excess_over_tolerance_is_marked_and_charged_once() -> None:
     audit = _audit(serial=1 / 1.3)
     charged = []
     rng = random.Random(5)
@@ -173,7 +173,7 @@ def test_noise_raises_no_more_false_alarms_than_stated(serial: float) -> None:
 
 
 @pytest.mark.parametrize("factor", [0.5, 2.0])
-def test_a_lie_by_two_is_found_within_a_few_samples_in_spite_of_noise(factor: float) -> None:
+def test_factor_two_lie_is_detected_within_few_noisy_samples(factor: float) -> None:
     for seed in range(20):
         assert 3 <= _run(_audit(serial=factor), MACHINE, rng=random.Random(seed)) <= 5
 
@@ -256,7 +256,7 @@ def test_work_lost_in_a_crash_is_no_slow_iteration() -> None:
     assert audit.alarms == 0
 
 
-def test_rows_and_tables_are_corrected_by_their_level_and_single_gpus_are_not() -> None:
+def test_audit_corrects_rows_and_tables_by_level_but_not_single_gpus() -> None:
     factors = (1.0, 2.0, 3.0, 4.0)
     table = (TableRow(CLUSTER, 1, 10.0), TableRow(RACK, 2, 10.0))
     assert corrected_table(table, factors) == (TableRow(CLUSTER, 1, 10.0), TableRow(RACK, 2, 30.0))

@@ -83,9 +83,7 @@ def test_without_the_option_a_short_app_waits_for_the_beat(make_world: MakeWorld
     assert len(world.held("short")) == 2
 
 
-def test_an_app_that_comes_after_the_round_of_a_beat_need_not_wait_for_the_next(
-    make_world: MakeWorld,
-) -> None:
+def test_app_arriving_after_a_beat_round_need_not_wait_for_the_next(make_world: MakeWorld) -> None:
     world = full(make_world, "themis", 585.0)
     world.submit(simple_app("short", gpus=1, jobs=2, iterations=10))
     assert len(world.held("short")) == 2
@@ -105,9 +103,7 @@ def test_what_was_promised_and_has_not_begun_can_be_called_in(make_world: MakeWo
     assert len(world.running("short")) == 8
 
 
-def test_what_its_holder_wins_back_keeps_its_token_its_source_and_its_process(
-    make_world: MakeWorld,
-) -> None:
+def test_lease_won_back_keeps_its_token_source_and_process(make_world: MakeWorld) -> None:
     world = full(make_world, Calling((0, 1, 2), winner="long"), 100.0)
     before = dict(world.arbiter.ledger.holdings(LONG))
     out = world.submit(simple_app("short", gpus=1))
@@ -140,9 +136,7 @@ def test_an_app_is_new_until_the_round_of_a_beat(make_world: MakeWorld) -> None:
     assert not rule.lent
 
 
-def test_a_policy_that_fails_to_call_in_fails_its_round_and_takes_nothing_away(
-    make_world: MakeWorld,
-) -> None:
+def test_failed_call_in_fails_the_round_and_takes_no_gpu(make_world: MakeWorld) -> None:
     class Raising(Calling):
         def call_in(self, view: View, lent: Mapping[GpuId, AppId]) -> Collection[GpuId]:
             if lent:

@@ -99,7 +99,7 @@ def test_work_is_counted_by_measured_times_once_the_declared_ones_are_contradict
     assert any(line.contradicted for record in world.records for line in record.apps)
 
 
-def test_who_was_wrong_about_its_iterations_has_no_say_in_how_much_is_left(
+def test_declared_remaining_work_is_ignored_after_a_wrong_declaration(
     make_world: MakeWorld,
 ) -> None:
     world = make_world("themis")
@@ -120,9 +120,7 @@ def test_without_the_audit_a_false_iteration_time_stands(make_world: MakeWorld) 
     assert not any(line.contradicted for record in world.records for line in record.apps)
 
 
-def test_who_is_right_within_a_fifth_is_put_right_and_loses_nothing(
-    make_world: MakeWorld,
-) -> None:
+def test_who_is_right_within_a_fifth_is_put_right_and_loses_nothing(make_world: MakeWorld) -> None:
     world = make_world("themis")
     _slow_runner(world, 1.2)
     assert 110_000.0 < total_work(world.arbiter.world.apps[A].whole) < 120_000.0
@@ -130,9 +128,7 @@ def test_who_is_right_within_a_fifth_is_put_right_and_loses_nothing(
     assert not any(line.contradicted for record in world.records for line in record.apps)
 
 
-def test_who_is_wrong_by_more_than_is_tolerated_is_counted_anew_once(
-    make_world: MakeWorld,
-) -> None:
+def test_who_is_wrong_by_more_than_is_tolerated_is_counted_anew_once(make_world: MakeWorld) -> None:
     world = make_world("themis")
     _slow_runner(world, 1.4)
     elapsed = _view(world).elapsed
@@ -142,9 +138,7 @@ def test_who_is_wrong_by_more_than_is_tolerated_is_counted_anew_once(
     assert _view(world).elapsed == pytest.approx(elapsed + 300.0)
 
 
-def test_a_little_that_was_not_declared_counts_once_where_the_shortest_go_first(
-    make_world: MakeWorld,
-) -> None:
+def test_small_undeclared_work_counts_once_under_shortest_first(make_world: MakeWorld) -> None:
     world = make_world("themis")
     _slow_runner(world, 1.2)
     assert _view(world).queued_work == world.arbiter.world.apps[A].work_left
@@ -208,7 +202,7 @@ def test_an_app_that_runs_after_all_waits_like_any_other(make_world: MakeWorld) 
     assert _view(world).elapsed == pytest.approx(elapsed + 3000.0)
 
 
-def test_an_arbiter_that_lets_the_clock_run_on_gives_credit_for_being_early(
+def test_arbiter_with_a_running_clock_gives_credit_for_early_finish(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(AppState, "unready", False)
@@ -342,7 +336,7 @@ def test_parts_of_a_split_app_count_together_as_one(
 
 
 @pytest.mark.parametrize("seconds", [0.5, 10.0])
-def test_who_does_not_know_its_iteration_time_is_measured_and_loses_nothing_by_it(
+def test_app_without_iteration_time_is_measured_without_loss(
     make_world: MakeWorld, seconds: float
 ) -> None:
     world = make_world("fifo", Settings(lease=60.0))

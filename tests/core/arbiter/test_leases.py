@@ -49,9 +49,7 @@ def test_a_renewal_keeps_the_token_and_the_process(make_world: MakeWorld) -> Non
     assert world.running("a") == tuple(sorted(after))
 
 
-def test_the_loser_is_told_at_once_and_the_winner_begins_when_the_slot_is_empty(
-    make_world: MakeWorld,
-) -> None:
+def test_loser_is_notified_at_once_and_winner_starts_on_empty_slot(make_world: MakeWorld) -> None:
     world = make_world(in_turn(give(a=(0,)), give(a=(0,)), give(b=(0,))))
     world.submit(simple_app("a", gpus=1))
     world.submit(simple_app("b", gpus=1))
@@ -129,9 +127,7 @@ def test_a_share_that_was_renewed_is_not_told_to_leave(make_world: MakeWorld) ->
     assert not any(item.revoked for item in told(world.commands, A))
 
 
-def test_a_share_whose_time_comes_while_it_waits_for_its_slot_is_still_told(
-    make_world: MakeWorld,
-) -> None:
+def test_share_due_while_waiting_for_its_slot_is_still_announced(make_world: MakeWorld) -> None:
     settings = Settings(grace=60.0, guard=20.0)
     follow = Plan(
         (Allotment(B, (FIRST,), LeaseSource.AUCTION, until=660.0),),
@@ -327,7 +323,7 @@ def test_a_gpu_stays_quarantined_while_its_machine_comes_and_goes(make_world: Ma
     assert ledger.state(FIRST) is GpuState.FREE
 
 
-def test_both_leases_of_an_app_on_a_lost_gpu_are_told_to_be_over(make_world: MakeWorld) -> None:
+def test_both_leases_on_a_lost_gpu_are_reported_as_ended(make_world: MakeWorld) -> None:
     """Paused and resumed, the app is promised the slot that it has not yet left."""
     world = make_world(in_turn(give(a=(0,))))
     world.stuck.add(FIRST)

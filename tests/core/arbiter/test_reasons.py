@@ -18,9 +18,7 @@ def _last(world: ScriptedWorld) -> dict[str, Reason]:
 
 
 @pytest.mark.parametrize("rule", ["fifo", "themis"])
-def test_a_model_that_has_left_is_told_apart_from_one_that_is_busy(
-    make_world: MakeWorld, rule: str
-) -> None:
+def test_absent_gpu_model_is_not_reported_as_busy(make_world: MakeWorld, rule: str) -> None:
     world = make_world(rule, machines=MACHINES)
     world.submit(simple_app("a", constraint=Constraint("v100")))
     world.submit(simple_app("b", gpus=4))

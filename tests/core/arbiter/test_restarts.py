@@ -77,9 +77,7 @@ def test_an_open_round_between_beats_opens_anew(make_world: MakeWorld) -> None:
     assert len(world.held("a")) == 8
 
 
-def test_a_beat_that_a_forgotten_round_had_begun_is_not_passed_twice(
-    make_world: MakeWorld,
-) -> None:
+def test_a_beat_that_a_forgotten_round_had_begun_is_not_passed_twice(make_world: MakeWorld) -> None:
     """Who left its GPUs empty is offered none for so many beats, restarts or not."""
     worlds = [make_world("themis"), make_world("themis")]
     for world in worlds:
@@ -118,9 +116,7 @@ def test_leases_that_lapsed_are_kept_until_a_round_could_take_them_away(
     assert {lease.token for lease in world.arbiter.ledger.leases()} == tokens
 
 
-def test_settings_that_wait_for_the_beat_leave_no_lease_behind_when_it_was_missed(
-    make_world: MakeWorld,
-) -> None:
+def test_pending_settings_leave_no_lease_behind_after_a_missed_beat(make_world: MakeWorld) -> None:
     """A round of theirs looks ahead less far than the old ones would let leases last."""
     world = make_world()
     world.submit(simple_app("a", gpus=4, iterations=10_000))
@@ -133,9 +129,7 @@ def test_settings_that_wait_for_the_beat_leave_no_lease_behind_when_it_was_misse
     assert {lease.end for lease in ends if lease is not None} == {1440.0}
 
 
-def test_leases_that_are_about_to_end_leave_time_for_a_round_and_a_checkpoint(
-    make_world: MakeWorld,
-) -> None:
+def test_leases_near_their_end_leave_time_for_round_and_checkpoint(make_world: MakeWorld) -> None:
     world = make_world("fifo")
     world.submit(simple_app("a", gpus=8))
     world.arbiter = arbiter_from(parts(world.arbiter), _nobody(), seed=0)
@@ -153,9 +147,7 @@ def _nobody() -> Policy:
     return Puppet(lambda view: Plan(()))
 
 
-def test_a_slot_that_was_being_vacated_is_taken_as_empty_after_its_guard(
-    make_world: MakeWorld,
-) -> None:
+def test_slot_being_vacated_counts_as_empty_after_its_guard(make_world: MakeWorld) -> None:
     """Its node has killed what ran there at the end that it knew, service or no service."""
     world = make_world("fifo")
     world.stuck |= {GpuId(index) for index in range(8)}
@@ -166,9 +158,7 @@ def test_a_slot_that_was_being_vacated_is_taken_as_empty_after_its_guard(
     assert of(End, restart(world, "fifo", 600.0 + Settings().guard))
 
 
-def test_who_had_a_share_of_a_lease_still_leaves_it_to_its_follower(
-    make_world: MakeWorld,
-) -> None:
+def test_holder_of_a_lease_share_still_leaves_it_to_its_successor(make_world: MakeWorld) -> None:
     def shared(view: View) -> Plan:
         first = Allotment(A, view.offer[:1], LeaseSource.AUCTION, until=view.now + 200.0)
         return Plan((first,), (Allotment(B, view.offer[:1], LeaseSource.AUCTION),))
@@ -199,9 +189,7 @@ def test_who_must_leave_early_is_told_again(make_world: MakeWorld) -> None:
     assert any(_revoked(command) for command in told)
 
 
-def test_an_app_whose_process_was_not_heard_of_gets_time_to_report_it(
-    make_world: MakeWorld,
-) -> None:
+def test_app_with_an_unreported_process_gets_time_to_report_it(make_world: MakeWorld) -> None:
     world = make_world("fifo")
     world.lazy = {A}  # Its process runs; the message was lost with the service.
     world.submit(simple_app("a", gpus=2))

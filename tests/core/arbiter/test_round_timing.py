@@ -187,9 +187,7 @@ def test_the_second_answer_of_an_app_is_refused(make_world: MakeWorld) -> None:
     assert next(kept for kept in world.records[-1].notes.bids if kept.app == A) == bid
 
 
-def test_gpus_that_come_free_within_the_window_are_offered_together(
-    make_world: MakeWorld,
-) -> None:
+def test_gpus_that_come_free_within_the_window_are_offered_together(make_world: MakeWorld) -> None:
     world = make_world("fifo")
     for name in ("a", "b", "c"):
         world.submit(simple_app(name, gpus=4))
@@ -220,9 +218,7 @@ def test_an_arrival_does_not_wait_for_the_pooling_window(make_world: MakeWorld) 
     assert world.records[-1].opened == 110.0
 
 
-def test_a_grant_between_beats_ends_at_the_first_beat_whose_round_is_to_come(
-    make_world: MakeWorld,
-) -> None:
+def test_grant_between_beats_ends_at_the_first_beat_without_a_round(make_world: MakeWorld) -> None:
     world = make_world("fifo")
     world.submit(simple_app("a", gpus=4))
     world.advance(570.0)

@@ -121,7 +121,7 @@ def test_an_owner_weighs_as_much_however_many_of_its_apps_have_ended() -> None:
     assert inside(world, "e3") == pytest.approx(before, rel=0.01)
 
 
-def test_who_turns_out_to_have_far_more_to_do_takes_its_share_again() -> None:
+def test_app_with_much_more_work_takes_a_share_again() -> None:
     world = world_with("a", "b")
     world.advance(2100.0)  # Both have had their shares.
     world.submit(simple_app("c", gpus=8, iterations=8000))
@@ -133,7 +133,7 @@ def test_who_turns_out_to_have_far_more_to_do_takes_its_share_again() -> None:
     assert inside(world, "c") > 1.5
 
 
-def test_a_new_app_of_the_name_of_one_that_ended_early_has_a_share_of_its_own() -> None:
+def test_new_app_reusing_a_name_gets_its_own_share() -> None:
     world = world_with("a", "b", iterations=8000)
     world.finish("a")
     world.advance(100.0)

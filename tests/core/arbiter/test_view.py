@@ -140,9 +140,7 @@ def test_the_fair_share_is_a_private_part_of_the_usable_gpus(make_world: MakeWor
     assert seen["c"].ideal_time == pytest.approx(10000.0 / (10.0 / 4.0))
 
 
-def test_who_has_nothing_waits_a_lease_and_then_runs_on_its_smallest_gang(
-    make_world: MakeWorld,
-) -> None:
+def test_app_without_gpus_waits_a_lease_then_runs_its_smallest_gang(make_world: MakeWorld) -> None:
     seen = crowd(make_world, Convention.FAIR_SHARE)
     assert seen["a"].rho_nothing == pytest.approx(2 * (500.0 + 600.0 + 33600.0) / 9000.0)
     assert seen["b"].rho_nothing == pytest.approx(2 * (400.0 + 600.0 + 10000.0) / 5000.0)
@@ -151,7 +149,7 @@ def test_who_has_nothing_waits_a_lease_and_then_runs_on_its_smallest_gang(
         assert seen[app].rho_now == seen[app].rho_nothing
 
 
-def test_in_the_best_case_an_app_has_all_it_can_use_from_now_on(make_world: MakeWorld) -> None:
+def test_best_case_gives_an_app_all_usable_gpus_at_once(make_world: MakeWorld) -> None:
     seen = crowd(make_world, Convention.FAIR_SHARE)
     # It could use 16 GPUs, but there were never so many: 11.2 in the mean of its time.
     assert seen["a"].best_case_seconds == pytest.approx(33600.0 / 11.2)
@@ -282,9 +280,7 @@ def test_between_beats_a_holder_keeps_all_it_has(make_world: MakeWorld) -> None:
     assert seen.rho_nothing == seen.rho_now == pytest.approx((300.0 + 3000.0) / 1250.0)
 
 
-def test_without_a_table_rho_now_takes_the_declared_work_on_what_is_held(
-    make_world: MakeWorld,
-) -> None:
+def test_rho_now_without_a_table_uses_declared_work_and_held_gpus(make_world: MakeWorld) -> None:
     observer = Observer(a=range(4))
     world = make_world(observer, SETTINGS)
     world.submit(simple_app("a", gpus=8))
@@ -370,9 +366,7 @@ def test_a_round_between_beats_waits_for_every_table_that_was_asked_for(
     assert list(observer.seen[4.0]) == [A, B]
 
 
-def test_a_round_between_beats_waits_for_a_table_to_its_deadline_at_most(
-    make_world: MakeWorld,
-) -> None:
+def test_round_between_beats_waits_for_a_table_until_its_deadline(make_world: MakeWorld) -> None:
     observer = Inquirer()
     world = make_world(observer, SETTINGS)
     world.silent.add(A)

@@ -48,7 +48,7 @@ def test_a_small_budget_leaves_greedy_with_less(make_problem: MakeProblem) -> No
         assert bool(answer.winners) == bool(truth.winners), seed
 
 
-def test_out_of_nodes_highs_is_not_asked_about_the_winners_that_are_left(
+def test_after_the_node_limit_highs_solves_no_further_winners(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     problem = generated_problem(64, 12, 2)

@@ -22,7 +22,7 @@ def _combinations(prepared: PreparedProblem) -> Iterator[list[Option]]:
             yield chosen
 
 
-def test_a_limit_holds_for_all_that_fits_and_for_nothing_it_was_made_against(
+def test_cut_keeps_every_feasible_point_and_rejects_its_counterexample(
     make_problem: Callable[[int], Problem],
 ) -> None:
     found = {"limit": 0, "wide_limit": 0}

@@ -28,7 +28,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", sorted(CASES))
-def test_whenever_time_is_up_there_is_an_answer_with_a_bound_that_holds(case: str) -> None:
+def test_deadline_at_any_moment_yields_an_answer_with_valid_bound(case: str) -> None:
     problem = CASES[case]()
     best = solver("default").solve(problem)
     for looks in (0, 1, 2, 3, 5, 8, 20):

@@ -136,7 +136,7 @@ def test_a_duplicated_row_changes_nothing_at_64_gpus() -> None:
     assert solver("ladder").solve(doubled) == solver("ladder").solve(problem)
 
 
-def test_the_same_budget_gives_the_same_answer_and_a_small_one_an_honest_one() -> None:
+def test_equal_budgets_give_equal_answers_and_small_ones_valid_bounds() -> None:
     problem = generated_problem(256, 12, 2, fragmented=True)
     truth = solver("ladder").solve(problem)
     for budget in (1, 500, 5_000):
@@ -155,7 +155,7 @@ def test_a_large_auction_comes_with_a_certificate() -> None:
     assert len(found.place()) == len(found.chosen)
 
 
-def test_bidders_that_may_not_use_all_machines_keep_to_theirs_in_large_auctions() -> None:
+def test_machine_constrained_bidders_keep_to_their_machines_in_large_auctions() -> None:
     problem = generated_problem(1024, 70, 3, fragmented=True)
     half = frozenset(m.machine for m in problem.machines if m.machine % 2)
     limited = tuple(

@@ -75,7 +75,7 @@ def test_under_lottery_it_is_all_or_nothing_with_the_right_frequency() -> None:
     assert sum(bool(award.gpus) for award in awards) / len(awards) == pytest.approx(0.3, abs=0.04)
 
 
-def test_under_time_the_whole_row_is_kept_for_a_part_of_the_lease() -> None:
+def test_time_payment_keeps_the_whole_row_for_part_of_the_lease() -> None:
     row = _gpus(0, 1, 2)
     assert set(_awards("time", _won(row, kept=0.4), 50)) == {
         Award(row, 0.4, paid=row, until_fraction=0.4)

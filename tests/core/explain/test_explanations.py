@@ -126,7 +126,7 @@ def test_who_has_a_part_is_told_what_keeps_the_rest(
     assert ("in round 12" in said.why) == ("next lease" in said.then)
 
 
-def test_who_wants_no_more_than_it_has_is_not_said_to_lack_anything() -> None:
+def test_satisfied_app_gets_no_explanation_of_a_lack() -> None:
     said = explain(replace(KNOWN, reason=Reason.PARTLY_SERVED, held=3, demand=3))
     assert "it holds 3 GPUs, all that it wants now" in said.why
     assert "SERVED" in said.then

@@ -15,7 +15,7 @@ def test_the_paper_multiplies_the_time_alone_by_the_contention() -> None:
     assert ideal_time(Convention.PAPER, ONE_JOB, contention=3, capacity=2) == 1800.0
 
 
-def test_a_budget_replaces_the_sum_of_the_work_in_the_papers_convention_only() -> None:
+def test_budget_replaces_total_work_only_in_the_paper_convention() -> None:
     paper = ideal_time(Convention.PAPER, ONE_JOB, contention=3, capacity=16, budget=2400.0)
     fair = ideal_time(Convention.FAIR_SHARE, ONE_JOB, contention=3, capacity=16, budget=2400.0)
     assert paper == 1800.0

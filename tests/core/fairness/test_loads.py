@@ -26,7 +26,7 @@ def app(jobs: tuple[JobSpec, ...], *phases: Phase) -> AppSpec:
 FOUR = (job("a", 80.0), job("b", 120.0, 8, 2), job("c", 90.0), job("d", 100.0, 2))
 
 
-def test_the_first_phase_is_the_apps_own_jobs_and_later_ones_are_median_copies() -> None:
+def test_first_phase_has_the_apps_jobs_and_later_phases_median_copies() -> None:
     phases = declared_phases(app(FOUR, Phase(4, 8), Phase(2, 16), Phase(1, 36)))
     assert phases[0] == (
         JobLoad(640.0, 4),
@@ -44,14 +44,14 @@ def test_targets_replace_the_common_number_of_iterations() -> None:
     assert [load.work for load in phases[0]] == [800.0, 6000.0]
 
 
-def test_the_rest_of_an_app_is_what_is_left_now_and_copies_of_the_surviving_median() -> None:
+def test_remaining_load_is_current_work_plus_copies_of_the_median() -> None:
     spec = app(FOUR, Phase(4, 8), Phase(2, 16), Phase(1, 36))
     now = (JobLoad(100.0, 4), JobLoad(0.0, 8, 2))
     assert remaining_phases(now, spec, (FOUR[0], FOUR[1]), 1) == (now, (JobLoad(4320.0, 8, 2),))
     assert remaining_phases(now, spec, (FOUR[0],), 2) == (now,)
 
 
-def test_a_new_bracket_trains_jobs_like_the_whole_app_not_like_todays_survivors() -> None:
+def test_new_bracket_trains_jobs_like_the_app_and_not_its_survivors() -> None:
     spec = app(FOUR, Phase(2, 10), Phase(1, 20), Phase(2, 30), Phase(1, 5))
     rest = remaining_phases((), spec, (FOUR[0],), 0)
     assert [phase[0].work for phase in rest[1:]] == [20 * 80.0, 30 * 100.0, 5 * 100.0]

@@ -21,7 +21,7 @@ def test_elapsed_and_restart_count_and_the_rest_goes_at_the_rate() -> None:
     assert single_job_time(100.0, 600.0, rate=3.0, restart=40.0) == 340.0
 
 
-def test_a_job_without_gpus_never_ends_and_a_finished_one_needs_no_restart() -> None:
+def test_job_without_gpus_never_ends_and_finished_job_needs_no_restart() -> None:
     assert single_job_time(100.0, 600.0, rate=0.0) == math.inf
     assert single_job_time(100.0, 0.0, rate=0.0, restart=40.0) == 100.0
 
@@ -65,7 +65,7 @@ def test_the_serial_rest_runs_one_job_after_another_within_its_limits() -> None:
     assert serial_rest(phases, gang=100) == 100 + 25 + 90 / 8
 
 
-def test_the_best_case_takes_all_it_can_use_and_no_more_than_there_is() -> None:
+def test_best_case_takes_all_usable_gpus_up_to_capacity() -> None:
     phases = ((JobLoad(400.0, 4), JobLoad(200.0, 4)), (JobLoad(0.0, 4),), ())
     assert best_case_rest(phases) == 100.0
     assert best_case_rest(phases, capacity=5) == 120.0

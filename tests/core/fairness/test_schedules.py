@@ -116,7 +116,7 @@ def test_hyperband_rungs_end_at_the_nearest_iteration(
 
 
 @given(st.integers(1, 5000), st.integers(2, 6))
-def test_every_bracket_ends_at_the_maximum_and_starts_more_jobs_than_the_last_one_kept(
+def test_every_bracket_ends_at_maximum_and_starts_more_than_previous_kept(
     most: int, eta: int
 ) -> None:
     brackets = hyperband(most, eta)

@@ -95,7 +95,7 @@ def test_the_weight_of_a_group_is_that_of_who_came_last() -> None:
     assert shares.expected_contention(A) == pytest.approx(4.0 / 1.5)
 
 
-def test_who_is_done_comes_again_only_if_its_work_has_grown_by_far() -> None:
+def test_only_much_more_work_brings_a_finished_app_back() -> None:
     shares = EqualShares(4.0)
     shares.join(A, 1.0, sums(400.0), 0.0)
     shares.advance(100.0)
@@ -206,7 +206,7 @@ def test_nobody_has_two_shares() -> None:
         shares.join(A, 1.0, sums(40.0), 1.0)
 
 
-def test_written_down_at_any_time_it_goes_on_as_if_nothing_had_happened() -> None:
+def test_share_clock_restored_from_a_snapshot_continues_unchanged() -> None:
     rng = random.Random(2)
     shares, twin = EqualShares(6.0), EqualShares(6.0)
     now = 0.0

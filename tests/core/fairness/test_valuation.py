@@ -30,7 +30,7 @@ VALUATION = Valuation(
         pytest.param(SLOT, 1, math.inf, id="too few for any row"),
     ],
 )
-def test_gpus_are_worth_the_largest_row_at_the_same_or_a_worse_level(
+def test_gpus_are_worth_the_largest_row_at_this_or_worse_level(
     level: int, count: int, seconds: float
 ) -> None:
     assert VALUATION.lookup(level, count) == seconds

@@ -34,7 +34,7 @@ def test_tables_with_the_same_levels_and_counts_share_their_shape() -> None:
     assert RowTable.of(ROWS).shape is RowTable.of(others).shape
 
 
-def test_a_shape_tells_the_rows_of_a_level_with_rising_counts_in_whatever_order_they_came() -> None:
+def test_shape_lists_rows_of_a_level_by_count_in_any_input_order() -> None:
     shape = TableShape(((MACHINE, 4), (SLOT, 1), (MACHINE, 2), (MACHINE, 8)))
     counts, pick = shape.columns[MACHINE]
     assert counts == [2, 4, 8]

@@ -46,7 +46,7 @@ def test_equal_share_gives_a_heavy_app_twice_as_much() -> None:
     assert _counts("equal-share", fake_view(TWELVE, apps)) == {"heavy": 8, "light": 4}
 
 
-def test_equal_share_is_two_to_one_over_time_with_gpus_that_do_not_divide() -> None:
+def test_equal_share_is_two_to_one_over_time_with_indivisible_gpus() -> None:
     attained = {"heavy": 0.0, "light": 0.0}
     topology = Topology((Machine("m0", "r0", (4,)),))
     for number in range(1, 61):

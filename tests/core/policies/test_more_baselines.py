@@ -75,7 +75,7 @@ def test_gandiva_takes_nothing_from_who_runs_however_badly_placed() -> None:
     assert _got("gandiva", view) == {"spread": [0, 4]}
 
 
-def test_gandiva_moves_a_gang_only_when_the_score_rises_by_more_than_the_margin() -> None:
+def test_gandiva_moves_a_gang_only_above_the_score_margin() -> None:
     spread = FakeApp("spread", gang=2, slowdown=FAR, held=_gpus(3, 4))
     view = fake_view(FOURS, [spread], offer=[3, 4, 6])
     assert _got("gandiva", view) == {"spread": [4, 6]}  # 1 / (1 / 1.5) = 1.5
@@ -166,7 +166,7 @@ def test_slaq_prefers_the_young_to_the_nearly_done(name: str) -> None:
     assert _counts("optimus", fake_view(SIX, apps)) == {"old": 6}
 
 
-def test_a_nearly_straight_loss_makes_slaq_prefer_who_gains_most_of_its_work() -> None:
+def test_nearly_linear_loss_makes_slaq_prefer_relative_gain() -> None:
     apps = [
         FakeApp("old", work=3600.0, done=3600.0, jobs=6),  # gains half of its work in a lease
         FakeApp("young", work=10_800.0, jobs=6),  # gains a third
@@ -292,7 +292,7 @@ def test_apps_are_spread_over_all_parts() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_an_app_that_fits_into_no_part_gets_as_many_as_it_needs(seed: int) -> None:
+def test_app_too_large_for_any_part_gets_the_gpus_it_needs(seed: int) -> None:
     rigid = FakeApp("rigid", gang=4, min_gang=4)
     assert _counts("static", fake_view(FOURS, [rigid], seed=seed), parts=4) == {"rigid": 4}
     bound = FakeApp("bound", jobs=9, machines=frozenset({1}))

@@ -53,7 +53,7 @@ def test_the_winner_keeps_the_fraction_it_leaves_the_loser() -> None:
     assert plan.notes.kept_fractions == pytest.approx({"strong": 0.5})
 
 
-def test_who_is_late_and_nearly_done_wins_when_rows_are_valued_for_a_lease() -> None:
+def test_late_and_nearly_finished_app_wins_under_lease_valuation() -> None:
     """Its rho is mostly time that has passed: to the end, the other one gains more by GPUs."""
     late = FakeApp("late", work=2400.0, jobs=4, elapsed=20_000.0, ideal_time=10_000.0)
     new = FakeApp("new", work=400_000.0, jobs=4, elapsed=0.0, ideal_time=200_000.0)
@@ -78,7 +78,7 @@ def test_a_lone_bidder_pays_nothing() -> None:
     )
 
 
-def test_a_lottery_gives_all_or_nothing_about_as_often_as_the_fraction_says() -> None:
+def test_lottery_gives_all_or_nothing_at_the_rate_of_the_fraction() -> None:
     wins = 0
     for seed in range(200):
         plan = drive(
@@ -94,7 +94,7 @@ def test_a_lottery_gives_all_or_nothing_about_as_often_as_the_fraction_says() ->
     assert 75 <= wins <= 125
 
 
-def test_a_ticket_is_drawn_and_then_drawn_for_when_shares_of_a_lottery_are_sold() -> None:
+def test_ticket_is_drawn_before_lottery_shares_are_sold() -> None:
     drawn, kept = {"strong": 0, "weak": 0}, {"strong": 0, "weak": 0}
     for seed in range(200):
         themis = policy("themis", f=0.0, payment="lottery-pf")
@@ -144,7 +144,7 @@ def test_payment_in_gpus_rounds_at_random_and_floor_always_down() -> None:
         assert _got(plan.allotments) == {"weak": {0}}
 
 
-def test_payment_in_time_names_a_second_owner_for_the_rest_of_the_lease() -> None:
+def test_time_payment_names_a_second_holder_for_the_remaining_lease() -> None:
     view = _payment_view(4, 0)
     plan = drive(policy("themis", horizon="end", payment="time", f=0.0), view, _all_or_nothing)
     (first,) = plan.allotments
@@ -155,7 +155,7 @@ def test_payment_in_time_names_a_second_owner_for_the_rest_of_the_lease() -> Non
     assert second.source is LeaseSource.LEFTOVER
 
 
-def test_a_share_of_time_between_beats_is_a_share_of_what_is_left_of_the_beat() -> None:
+def test_time_share_between_beats_is_a_share_of_the_remaining_beat() -> None:
     view = replace(_payment_view(4, 0), at_beat=False, now=1000.0)
     plan = drive(policy("themis", horizon="end", payment="time", f=0.0), view, _all_or_nothing)
     assert [item.until for item in plan.allotments] == [1100.0]
@@ -290,7 +290,7 @@ def test_the_guard_may_help_everybody_after_the_same_time(option: dict[str, obje
     assert _guarded(policy("themis", **option), view) == [("hungry", 2)]
 
 
-def test_who_has_hardly_run_is_not_made_to_wait_long_for_a_first_gang() -> None:
+def test_app_that_hardly_ran_gets_its_first_gang_soon() -> None:
     """So that a program that does not even start is noticed within the hour."""
     # Half a lease of two GPUs tells; seconds of a lease that was nearly over do not.
     for attained, helped in ((0.0, True), (599.0, True), (600.0, False)):
@@ -324,14 +324,14 @@ def _guarded(of: Policy, view: View) -> list[tuple[str, int]]:
     return [(str(i.app), len(i.gpus)) for i in allotments if i.source is LeaseSource.GUARD]
 
 
-def test_the_guard_keeps_to_the_quota_of_an_owner_with_several_starved_apps() -> None:
+def test_starvation_guard_respects_the_quota_of_an_owner() -> None:
     starved = [FakeApp(f"app-{i}", of="ann", hungry_rounds=5) for i in range(3)]
     plan = drive(policy("themis"), fake_view(FOUR_GPUS, starved, quotas={"ann": 2}))
     assert sum(len(gpus) for gpus in _got(plan.allotments).values()) == 2
     assert {item.source for item in plan.allotments} == {LeaseSource.GUARD}
 
 
-def test_bids_pinned_to_gpus_that_the_guard_took_lose_and_nothing_else_happens() -> None:
+def test_bids_pinned_to_gpus_taken_by_the_guard_only_lose() -> None:
     hungry = FakeApp("hungry", gang=2, min_gang=2, hungry_rounds=5, machines=frozenset({0}))
     bidder = FakeApp("bidder", jobs=4, ideal_time=10.0)
 
@@ -395,7 +395,7 @@ def test_a_heuristic_solver_can_stand_in() -> None:
     assert plan.notes.certificate.solver == "greedy"
 
 
-def test_an_app_with_no_usable_gpu_has_no_rho_and_stops_no_auction() -> None:
+def test_app_without_usable_gpus_has_no_rho_and_blocks_no_auction() -> None:
     lost = FakeApp("lost", ideal_time=float("inf"))
     plan = drive(policy("themis", f=0.0), fake_view(FOUR_GPUS, [lost, FakeApp("a")]))
     assert set(plan.notes.won) == {"a"}

@@ -74,7 +74,7 @@ def test_equals_are_ordered_by_waiting() -> None:
     assert _asked(policy("themis"), view) == ["app-3", "app-2"]
 
 
-def test_the_last_tie_is_broken_by_seed_and_round_and_favours_no_name() -> None:
+def test_last_tie_is_broken_by_seed_and_round_for_any_name() -> None:
     apps = [FakeApp(f"app-{i}") for i in range(4)]
     first = {
         _asked(policy("themis"), fake_view(ONE_MACHINE, apps, seed=seed, round_number=number))[0]
@@ -84,7 +84,7 @@ def test_the_last_tie_is_broken_by_seed_and_round_and_favours_no_name() -> None:
     assert first == {"app-0", "app-1", "app-2", "app-3"}
 
 
-def test_best_case_rank_asks_who_can_still_be_saved_and_rank_now_who_has_nothing() -> None:
+def test_best_case_rank_favours_savable_apps_and_rank_now_starved_ones() -> None:
     # `late` runs at full speed but has waited long; `new` has nothing and all the time it needs.
     late = FakeApp("late", jobs=2, elapsed=7200.0, held=(GpuId(0),), work=1000.0)
     new = FakeApp("new", jobs=2, work=1000.0, ideal_time=600.0)
@@ -196,7 +196,7 @@ def test_only_apps_that_could_be_given_more_are_asked_for_fresh_tables() -> None
     assert first == AskBids((AppId("wanting"),), tables_only=True)
 
 
-def test_with_owners_as_bidders_all_apps_of_the_worst_off_owners_are_invited() -> None:
+def test_all_apps_of_the_worst_off_owners_are_invited() -> None:
     apps = [
         FakeApp("a1", of="ann", ideal_time=100.0),
         FakeApp("a2", of="ann", ideal_time=9000.0),
