@@ -38,7 +38,7 @@ def run(program: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_values_are_told_by_name_and_what_is_not_finite_as_it_is(
+def test_reported_values_keep_their_names_and_non_finite_values(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = tmp_path / "metrics.jsonl"
@@ -110,7 +110,7 @@ def test_a_program_notes_sigterm_and_goes_on_until_it_has_saved() -> None:
     assert (done.returncode, done.stdout) == (75, "before\n"), done.stderr
 
 
-def test_what_a_program_forks_still_dies_of_sigterm_and_other_threads_do_not_mind() -> None:
+def test_forked_children_still_die_of_sigterm_beside_other_threads() -> None:
     done = run(
         """
         import os, signal, threading, themis

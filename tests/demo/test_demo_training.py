@@ -41,7 +41,7 @@ def test_every_model_learns_with_a_good_rate(task: str) -> None:
     assert model.loss() < before / 2
 
 
-def test_too_high_a_rate_diverges_and_is_told_as_a_bad_loss_and_not_as_none(job: Path) -> None:
+def test_excessive_learning_rate_diverges_and_reports_a_bad_loss(job: Path) -> None:
     assert train.main(["--task", "ridge", "--lr", "50", "--seed", "3"]) == 0
     told = points(job / "metrics")
     assert [it for it, _ in told] == list(range(1, 41))

@@ -21,7 +21,7 @@ def test_the_pictures_are_what_the_script_draws() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_picture_has_words_for_who_does_not_see_it_and_is_readable_in_the_dark(name: str) -> None:
+def test_picture_has_alternative_text_and_is_readable_in_dark_mode(name: str) -> None:
     text = (CONCEPTS / f"{name}.svg").read_text("utf-8")
     drawn = ET.fromstring(text)
     assert drawn.findtext(f"{SVG}title")

@@ -169,7 +169,7 @@ def test_a_demo_that_is_killed_is_cleared_away_behind_it(folder: Path) -> None:
         time.sleep(0.1)
 
 
-def test_after_ctrl_c_while_jobs_run_there_is_only_what_was_to_be_kept(folder: Path) -> None:
+def test_ctrl_c_during_jobs_leaves_only_the_kept_files(folder: Path) -> None:
     with start(folder, ordinary(), "--keep", str(folder / "kept")) as process:
         until_told(process, "running")
         process.send_signal(signal.SIGINT)

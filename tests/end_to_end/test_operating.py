@@ -106,7 +106,7 @@ def test_a_second_service_on_the_same_store_is_refused_in_one_sentence(place: An
     assert service.client().about()["epoch"] == 1
 
 
-def test_a_port_in_use_and_an_open_address_are_refused_with_what_to_do(place: Any) -> None:
+def test_port_in_use_and_open_address_are_refused_with_advice(place: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = place.themis(
@@ -125,7 +125,7 @@ def test_a_port_in_use_and_an_open_address_are_refused_with_what_to_do(place: An
 
 
 @pytest.mark.slow
-def test_a_damaged_store_is_refused_and_a_backup_brought_back_in_a_later_epoch(
+def test_damaged_store_is_refused_and_backup_restored_in_a_later_epoch(
     place: Any, read_json: Any
 ) -> None:
     service = place.serve()

@@ -43,9 +43,7 @@ def interpreter(owners: Owners) -> str:
     pytest.skip("no Python here that another user may run")
 
 
-def test_the_program_of_the_guide_saves_when_asked_and_goes_on_where_it_was(
-    state: Path, owners: Owners
-) -> None:
+def test_guide_program_saves_when_asked_and_resumes(state: Path, owners: Owners) -> None:
     program = interpreter(owners)
 
     async def scene() -> None:

@@ -32,7 +32,7 @@ def ticks(axis: Any) -> list[str]:
     return [label.get_text() for label in axis.get_ticklabels()]
 
 
-def test_one_that_is_far_beyond_is_a_number_and_leaves_the_others_their_room() -> None:
+def test_far_outlier_is_a_number_and_leaves_room_for_the_others() -> None:
     near = {f"p{number}": Factor(1.0 + number) for number in range(8)}
     marks = {"a": {**near, "static": Factor(5000.0)}, "b": {**near, "static": Factor(6.0)}}
     (axes,) = plot_ranges("t", "x", marks, log=True).figure.axes

@@ -25,7 +25,7 @@ def texts(axes: Any) -> list[str]:
     return [text.get_text() for text in axes.texts]
 
 
-def test_the_best_policy_stands_on_top_and_those_without_runs_are_left_out() -> None:
+def test_best_policy_is_on_top_and_policies_without_runs_are_omitted() -> None:
     nothing = Factor(math.nan, seeds=0)
     marks = {
         "a": {"x": Factor(3.0), "y": Factor(2.0), "z": nothing},
@@ -34,7 +34,7 @@ def test_the_best_policy_stands_on_top_and_those_without_runs_are_left_out() -> 
     assert ranked(marks) == ["x", "y"]
 
 
-def test_ours_has_another_shape_and_what_is_far_away_is_told_by_its_number() -> None:
+def test_themis_has_its_own_marker_and_far_values_are_numbers() -> None:
     points = {"themis": Factor(1.1, 1.05, 1.15, 30), "fifo": Factor(80.0, 70.0, 90.0, 30)}
     drawing = plot_headline({"W1": points}, {"W1": 1.04}, "themis", "max rho_ref")
     axes: Any = drawing.figure.axes[0]

@@ -48,7 +48,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(seeds: int) -> None:
     assert 0.92 <= held / len(found) <= 0.98
 
 
-def test_intervals_of_means_and_of_skewed_samples_hold_the_truth_nearly_as_often() -> None:
+def test_intervals_of_means_and_skewed_samples_cover_the_truth() -> None:
     rng = Random(1)
     ones = [1.0] * 30
     skewed = [factor([math.exp(0.3 * (rng.expovariate(1.0) - 1.0)) for _ in ones], ones)
@@ -119,7 +119,7 @@ def test_the_distance_of_a_sample_is_the_largest_gap_between_the_curves() -> Non
     assert ks_distance([10.0, 10.0], LINE) == pytest.approx(1.0)
 
 
-def test_a_sample_of_the_very_distribution_is_near_and_a_shifted_one_is_not() -> None:
+def test_sample_of_the_same_distribution_is_near_and_shifted_is_not() -> None:
     exact = [quantile(W1_JOBS, (place + 0.5) / 500) for place in range(500)]
     assert ks_distance(exact, W1_JOBS) < 0.01
     assert ks_distance([round(value) for value in exact], W1_JOBS, whole=True) < 0.01

@@ -67,7 +67,7 @@ def test_e3_says_nothing_of_the_others_where_ours_fails(finished: Any) -> None:
 
 
 @pytest.mark.parametrize(("printed", "called"), [(1, None), (6, "themis-paper, 6 seeds")])
-def test_e3_draws_the_mechanism_as_printed_only_on_as_many_seeds_as_tell(
+def test_e3_draws_the_printed_mechanism_on_sufficient_seeds_only(
     begun: Any, printed: int, called: str | None
 ) -> None:
     def there(config: RunConfig) -> bool:

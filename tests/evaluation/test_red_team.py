@@ -33,7 +33,7 @@ def test_the_search_finds_the_top_of_a_hill() -> None:
     assert max(map(_hill, proposals(TWO, 0, 500, ()))) < _hill(hunt.best(1)[0])
 
 
-def test_the_search_wants_one_generation_at_a_time_and_goes_on_where_it_was() -> None:
+def test_search_asks_for_one_generation_at_a_time_and_resumes() -> None:
     known: dict[tuple[float, ...], float] = {}
     rounds = 0
     while (hunt := search(TWO, SearchEffort(3, 8), known.get)).wanted:

@@ -129,7 +129,7 @@ def test_live_system_and_simulator_take_the_same_decisions(
     assert played.killed == 0
 
 
-def test_the_logs_of_a_live_run_lead_the_cores_to_the_same_decisions(
+def test_live_run_logs_replay_to_the_same_decisions(
     played: Rehearsed, entries: list[Logged]
 ) -> None:
     with open_store(f"sqlite:///{played.store}", read_only=True) as store:
@@ -175,9 +175,7 @@ def swapped(items: Sequence[object], left: int, right: int) -> list[object]:
 
 
 @pytest.mark.parametrize("kind", [ev.BidReceived, ev.Solved, ev.AppArrived])
-def test_two_records_of_the_arbiter_that_change_places_are_found_where_they_are(
-    entries: list[Logged], kind: type
-) -> None:
+def test_swapped_arbiter_records_are_located(entries: list[Logged], kind: type) -> None:
     assert arbiter_replay(entries) is None
     places = [
         place
@@ -191,9 +189,7 @@ def test_two_records_of_the_arbiter_that_change_places_are_found_where_they_are(
 
 
 @pytest.mark.parametrize("kind", [agent_ev.Asked, agent_ev.LeasesChanged, agent_ev.JobReached])
-def test_two_records_of_an_agent_that_change_places_are_found_where_they_are(
-    played: Rehearsed, kind: type
-) -> None:
+def test_swapped_agent_records_are_located(played: Rehearsed, kind: type) -> None:
     of_b = [entry for entry in played.agents if entry.app == ("a" if kind is agent_ev.JobReached
                                                               else "b")]  # fmt: skip
     places = [place for place, entry in enumerate(of_b) if isinstance(entry.event, kind)]

@@ -163,9 +163,7 @@ def test_a_search_is_asked_until_it_names_nothing_new(tmp_path: Path) -> None:
     assert results.record(replace(SHORT, seed=3)).config.seed == 3
 
 
-def test_what_is_made_again_is_searched_again_and_nothing_of_the_old_is_remembered(
-    tmp_path: Path,
-) -> None:
+def test_regenerated_results_are_searched_again_without_old_memory(tmp_path: Path) -> None:
     asked: list[int] = []
 
     def end(results: Results, seed: int) -> float | None:

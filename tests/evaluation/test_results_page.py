@@ -204,7 +204,7 @@ def test_an_empty_folder_gives_no_page(tmp_path: Path) -> None:
         write_results(tmp_path, tmp_path / "results.md")
 
 
-def test_a_chapter_names_the_commit_of_its_runs_their_seeds_and_the_command(
+def test_chapter_names_commit_seeds_and_command_of_its_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("themis.evaluation.runner.commit_here", lambda: "abc")
@@ -241,7 +241,7 @@ def test_seeds_are_told_as_people_write_them() -> None:
     assert seed_text([]) == ""
 
 
-def test_a_forecast_goes_by_like_runs_then_by_the_policy_then_by_a_guess() -> None:
+def test_forecast_uses_similar_runs_then_the_policy_then_a_guess() -> None:
     same = RunConfig(apps=10, seed=2)
     known = [Timing(RunConfig(apps=10, seed=1), 30.0, {})]
     assert forecast([same], known) == pytest.approx(30.0)

@@ -82,7 +82,7 @@ def test_e7_runs_the_share_of_network_intensive_apps_that_it_says(tmp_path: Path
     assert hours[1.0] > hours[0.0]
 
 
-def test_e7_at_full_size_has_these_shares_and_apps_change_sides_one_by_one(tmp_path: Path) -> None:
+def test_e7_at_full_size_has_its_shares_and_flips_single_apps(tmp_path: Path) -> None:
     cells = e7.matrix(Results(Scope(), ResultCache(tmp_path)))
     before: set[str] = set()
     for share in e7.VALUES:

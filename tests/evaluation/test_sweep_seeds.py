@@ -25,9 +25,7 @@ def measured(printed: int) -> MatrixNumbers:
 
 
 @pytest.mark.parametrize(("printed", "drawn"), [(0, 0), (1, 0), (5, 0), (6, 6), (10, 10)])
-def test_the_mechanism_as_printed_is_drawn_only_on_as_many_seeds_as_tell(
-    printed: int, drawn: int
-) -> None:
+def test_printed_mechanism_is_drawn_on_sufficient_seeds_only(printed: int, drawn: int) -> None:
     found = measured(printed)
     same = found.on_common_seeds(found.by_cell)
     assert len(same.present[0.0, OURS]) == 10

@@ -32,7 +32,7 @@ def nothing(tmp_path: Path) -> Results:
     return results
 
 
-def test_the_mechanism_as_printed_has_as_many_seeds_as_tell_and_none_where_a_run_takes_an_hour(
+def test_printed_mechanism_has_sufficient_seeds_and_none_for_hour_long_runs(
     nothing: Results,
 ) -> None:
     wanted = list(e5.EXPERIMENT.wanted(nothing))

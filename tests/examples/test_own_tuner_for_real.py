@@ -87,9 +87,7 @@ def total(stage: Stage) -> int:
 
 
 @pytest.mark.slow
-def test_a_tuner_and_a_service_that_are_killed_come_to_the_end_without_repeating_anything(
-    place: Path,
-) -> None:
+def test_killed_tuner_and_service_finish_without_repeating_work(place: Path) -> None:
     async def scene() -> None:
         async with open_stage(place, {"m0": 4}) as stage:
             first = await start(stage)

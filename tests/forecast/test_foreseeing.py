@@ -184,7 +184,7 @@ def test_an_app_that_is_paused_stays_so_and_keeps_nobody_waiting() -> None:
     assert mid(found.finish) == pytest.approx(HOUR, abs=150.0)
 
 
-def test_of_an_app_that_takes_days_an_outline_comes_before_the_first_run() -> None:
+def test_day_long_app_gets_an_outline_before_its_first_run() -> None:
     crowded = state(spec("big", 900.0, gpus=8), spec("other", 900.0, gpus=8))
     case = ForecastCase("as written", spec("new", 150.0, gpus=8))
     # A clock by which every step is worth an answer, and a minute is long enough for an outline.

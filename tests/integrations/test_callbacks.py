@@ -134,7 +134,7 @@ def test_a_trainer_that_logs_seldom_still_says_how_far_it_is(job: Path) -> None:
     assert len(told(job)) == 1
 
 
-def test_a_trainer_that_is_asked_to_stop_saves_without_evaluating_and_leaves_with_75() -> None:
+def test_trainer_asked_to_stop_saves_without_evaluation_and_exits_with_75() -> None:
     made = transformers.ThemisCallback()
     made.on_train_begin(ARGS, at(0), control())
     assert wants(made.on_step_end(ARGS, at(3), control(should_evaluate=True))) == {"evaluate"}
@@ -148,7 +148,7 @@ def test_a_trainer_that_is_asked_to_stop_saves_without_evaluating_and_leaves_wit
     assert left.value.code == 75
 
 
-def test_a_trainer_that_is_asked_to_stop_during_an_evaluation_saves_after_it() -> None:
+def test_trainer_asked_to_stop_during_evaluation_saves_after_it() -> None:
     made = transformers.ThemisCallback()
     assert wants(made.on_evaluate(ARGS, at(3), control())) == set()
     ask_to_stop()
@@ -170,7 +170,7 @@ def test_a_trainer_at_its_limit_logs_evaluates_saves_and_returns(asked: bool) ->
     assert left.value.code == 0
 
 
-def test_a_trainer_that_has_nothing_left_to_do_says_once_more_how_far_it_is(job: Path) -> None:
+def test_trainer_without_work_left_reports_its_progress_once_more(job: Path) -> None:
     history = [{"loss": 0.9, "step": 5}, {"loss": 0.5, "step": 10}, {"eval_loss": 0.6, "step": 10}]
     with pytest.raises(SystemExit):
         transformers.ThemisCallback().on_train_begin(ARGS, at(10, log_history=history), control())
@@ -271,7 +271,7 @@ def test_lightning_at_its_limit_saves_and_returns_and_does_not_begin_again(job: 
     assert left.value.code == 0
 
 
-def test_lightning_with_nothing_left_to_do_says_once_more_how_far_it_is(job: Path) -> None:
+def test_lightning_without_work_left_reports_its_progress_once_more(job: Path) -> None:
     made, trainer = lightning.ThemisCallback(), Trainer(step=9)
     made.on_train_start(trainer, None)
     batch(made, trainer, 10)
@@ -283,7 +283,7 @@ def test_lightning_with_nothing_left_to_do_says_once_more_how_far_it_is(job: Pat
     assert told(job) == [{"it": 10, "loss": 0.5, "val_loss": 0.25}] * 2
 
 
-def test_lightning_with_a_checkpoint_of_before_says_how_far_it_is_at_least(job: Path) -> None:
+def test_lightning_with_an_old_checkpoint_reports_a_minimum_progress(job: Path) -> None:
     made = lightning.ThemisCallback()
     made.load_state_dict({})
     with pytest.raises(SystemExit):

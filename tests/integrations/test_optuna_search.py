@@ -135,7 +135,7 @@ class Sweep:
 
 
 @pytest.mark.parametrize("begins", [1, 4, 12, 25])
-def test_a_study_goes_on_after_a_restart_as_if_there_had_been_none(begins: int) -> None:
+def test_study_continues_after_a_restart_without_any_difference(begins: int) -> None:
     whole, again = Sweep(1).one_by_one(), Sweep(1, begins).one_by_one()
     assert again.trials == whole.trials
     assert again.known() == whole.known()

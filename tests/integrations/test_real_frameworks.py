@@ -80,7 +80,7 @@ print("reached", trainer.global_step)
         ("lightning", LIGHTNING, ["themis-3.ckpt", "themis-5.ckpt"]),
     ],
 )
-def test_a_program_saves_when_asked_goes_on_where_it_was_and_ends_at_its_limit(
+def test_framework_program_saves_when_asked_resumes_and_ends_at_its_limit(
     package: str, program: str, checkpoints: list[str], tmp_path: Path
 ) -> None:
     for needed in ("torch", package):

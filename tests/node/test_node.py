@@ -320,9 +320,7 @@ def test_a_slow_start_does_not_hold_up_a_kill(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
-def test_what_was_killed_by_us_may_be_resumed_and_is_forgotten_when_stored(
-    tmp_path: Path,
-) -> None:
+def test_interrupted_run_may_be_resumed_and_is_forgotten_once_stored(tmp_path: Path) -> None:
     def prepare(engine: FakeEngine, service: FakeService, disk: NodeDisk) -> None:
         service.runs = (order(),)
 
@@ -361,7 +359,7 @@ def test_progress_is_measured_and_a_run_past_its_limit_is_stopped(tmp_path: Path
     play(tmp_path, scene, prepare)
 
 
-def test_what_a_run_reports_before_its_start_was_heard_of_is_not_lost(tmp_path: Path) -> None:
+def test_reports_before_the_start_is_acknowledged_are_kept(tmp_path: Path) -> None:
     def prepare(engine: FakeEngine, service: FakeService, disk: NodeDisk) -> None:
         service.runs = (order(),)
         engine.gate = asyncio.Event()
@@ -376,7 +374,7 @@ def test_what_a_run_reports_before_its_start_was_heard_of_is_not_lost(tmp_path: 
     play(tmp_path, scene, prepare)
 
 
-def test_a_run_whose_files_do_not_answer_keeps_no_other_from_being_read(tmp_path: Path) -> None:
+def test_run_with_unresponsive_files_blocks_no_other_reader(tmp_path: Path) -> None:
     class Hanging(FakeEngine):
         async def measure(self, job: str) -> tuple[MetricSample, ...]:
             self.log.append(("measure", job))
@@ -485,7 +483,7 @@ def test_an_end_that_nobody_heard_of_is_reported(tmp_path: Path) -> None:
     play(tmp_path, scene, prepare)
 
 
-def test_a_job_without_a_record_is_killed_and_its_gpu_not_used_before(tmp_path: Path) -> None:
+def test_job_without_a_record_is_killed_before_its_gpu_is_used(tmp_path: Path) -> None:
     async def scene(_: Node, engine: FakeEngine, service: FakeService, ___: NodeDisk) -> None:
         await until(lambda: service.reports)
         states = [[slot.state for slot in report.slots] for report in service.reports]
@@ -633,7 +631,7 @@ def test_a_task_has_the_tokens_of_all_its_leases(tmp_path: Path) -> None:
         ((0, "exited with 0"), "ModuleNotFoundError: No module named 'themis'\n", ""),
     ],
 )
-def test_who_lacks_a_program_or_a_module_is_told_where_jobs_find_theirs(
+def test_owner_lacking_a_program_or_module_learns_the_search_path(
     ended: tuple[int, str], tail: str, told: str
 ) -> None:
     code, reason = ended

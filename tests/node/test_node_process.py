@@ -371,7 +371,7 @@ def test_training_outlives_restarts_of_service_and_node(tmp_path: Path, place: P
 
 
 @pytest.mark.slow
-def test_every_line_is_heard_once_whoever_restarts_and_checkpoints_are_on_shared_storage(
+def test_every_log_line_arrives_once_despite_restarts_with_shared_checkpoints(
     tmp_path: Path, place: Path
 ) -> None:
     async def scene() -> None:
@@ -550,9 +550,7 @@ def test_a_service_that_is_away_for_longer_than_liveness_ends_no_training(
 
 
 @pytest.mark.slow
-def test_a_node_that_was_stopped_for_longer_than_a_lease_finds_its_gpus_empty(
-    tmp_path: Path, place: Path
-) -> None:
+def test_node_stopped_for_longer_than_a_lease_finds_gpus_empty(tmp_path: Path, place: Path) -> None:
     async def scene() -> None:
         async with on_stage(tmp_path, place) as stage:
             node = await stage.start_node(gpus=1)

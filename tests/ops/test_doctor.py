@@ -203,7 +203,7 @@ SILENT = UnavailableError("scontrol: error:\nno controller")
     ("away", "verdict", "word"),
     [(None, "ok", "2 machines"), (MISSING, "failed", "that has Ray"), (SILENT, "failed", "r: no")],
 )
-def test_of_an_engine_of_clusters_the_cluster_is_looked_at_and_not_this_machine(
+def test_doctor_checks_a_cluster_engines_cluster_and_not_this_machine(
     engine: str, away: ThemisError | None, verdict: str, word: str
 ) -> None:
     machine = PretendMachine(PretendProbe("tree", found=(), away=away))
@@ -229,7 +229,7 @@ def tool(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-def test_slurm_is_there_when_its_commands_are_and_one_of_its_controllers_is_up(
+def test_slurm_is_available_with_its_commands_and_one_live_controller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

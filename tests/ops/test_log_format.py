@@ -181,9 +181,7 @@ def test_an_unexpected_error_is_told_under_a_reference_that_nobody_chose(
 # Rounds
 
 
-def test_lines_of_a_round_have_its_number_and_those_of_the_clock_no_request(
-    tmp_path: Path,
-) -> None:
+def test_round_log_lines_have_a_number_and_timers_no_request_id(tmp_path: Path) -> None:
     async def work() -> str:
         async with http_service(tmp_path) as http:
             answer = await http.submit("ann", "sweep", "ann")
@@ -207,7 +205,7 @@ def report_of(number: int) -> NodeReport:
     return NodeReport("m0", 7, number, 0, 0, slots, (), Machine("m0", "r0", (1,)))
 
 
-def test_calls_and_streams_get_their_ids_back_and_reports_have_the_nodes_own(
+def test_calls_and_streams_return_their_request_ids_and_reports_use_the_nodes(
     tmp_path: Path,
 ) -> None:
     async def work() -> None:

@@ -119,7 +119,7 @@ def in_phase(number: int, *, max_gpus: int = 8) -> Agent:
     return agent
 
 
-def test_the_budget_gives_phases_of_4_2_1_jobs_with_8_16_36_iterations() -> None:
+def test_budget_gives_phases_of_4_2_1_jobs_with_8_16_36() -> None:
     phases = [(phase.jobs, phase.iterations) for phase in EXAMPLE.phases]
     assert phases == [(4, 8), (2, 16), (1, 36)]
     assert total_work(declared_phases(EXAMPLE)) == 10_000.0
@@ -214,7 +214,7 @@ def test_hyperband_of_81_starts_81_34_15_8_and_5_jobs() -> None:
     assert [bracket.jobs for bracket in hyperband(81, eta=3)] == [81, 34, 15, 8, 5]
 
 
-def test_fluid_equal_shares_give_wide_one_job_apps_a_rho_of_exactly_one() -> None:
+def test_fluid_equal_shares_give_wide_one_job_apps_rho_one() -> None:
     phases: tuple[PhaseLoad, ...] = ((JobLoad(6400.0, 64),),)
     apps = [FluidApp(AppId(f"a{n}"), 0.0, 1.0, phases) for n in range(4)]
     results = fluid_run(apps, capacity=64)

@@ -119,7 +119,7 @@ def test_least_attained_service_breaks_the_sharing_incentive_on_instance_1() -> 
     assert broken >= 15
 
 
-def test_packing_repairs_least_attained_service_on_instance_1_but_not_on_instance_2() -> None:
+def test_packing_repairs_least_attained_service_only_on_instance_1() -> None:
     for seed in SEEDS:
         view = _instance_1(seed)
         held = _held(drive(policy("tiresias+pack"), view), view)

@@ -17,7 +17,7 @@ def test_f_of_70_percent_shows_the_offer_to_3_of_10_apps() -> None:
     assert sum(item.invited for item in notes.standings) == 3
 
 
-def test_rho_of_nothing_8_and_2_for_the_only_machine_keeps_one_half() -> None:
+def test_rho_8_and_2_without_the_machine_keeps_one_half() -> None:
     # 2 * (elapsed + lease + rest) / T_id with a lease of 600 s; both reach rho 1 with the machine.
     strong = FakeApp("strong", work=200.0, gang=2, ideal_time=200.0)
     weak = FakeApp("weak", work=800.0, gang=2, ideal_time=1400.0)
@@ -52,7 +52,7 @@ def test_identical_linear_bidders_for_one_divisible_pool(
 
 
 @pytest.mark.parametrize("gpus", [6, 7, 64])
-def test_equal_share_with_weights_2_and_1_gives_gpu_time_2_to_1(gpus: int) -> None:
+def test_equal_share_with_weights_2_to_1_splits_gpu_time_accordingly(gpus: int) -> None:
     attained = {"heavy": 0.0, "light": 0.0}
     for number in range(1, 25):
         apps = [

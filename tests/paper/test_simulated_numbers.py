@@ -44,7 +44,7 @@ def _attained(rule: str, jobs: int, max_gpus: int) -> tuple[float, float]:
 
 # Few jobs of one GPU come in waves, and GPUs that save no wave are declined.
 @pytest.mark.parametrize(("jobs", "max_gpus"), [(1, 64), (64, 4), (400, 1)])
-def test_equal_share_gives_weights_2_and_1_their_gpu_time_2_to_1(jobs: int, max_gpus: int) -> None:
+def test_equal_share_gives_weights_2_to_1_their_gpu_time(jobs: int, max_gpus: int) -> None:
     heavy, light = _attained("equal-share", jobs, max_gpus)
     assert heavy / light == pytest.approx(2.0, rel=0.1)
 

@@ -91,7 +91,7 @@ def first_come_story(order: tuple[AppId, ...]) -> list[Command]:
     return decisions(world)
 
 
-def test_even_a_policy_that_serves_bids_as_they_come_is_not_moved_by_their_order() -> None:
+def test_even_a_first_come_policy_ignores_the_order_of_bids() -> None:
     assert first_come_story(APPS) == first_come_story(APPS[::-1])
 
 
@@ -109,9 +109,7 @@ def test_a_replayed_log_gives_the_same_commands(kind: str) -> None:
     assert again == [step.commands for step in world.history]
 
 
-def test_an_arbiter_that_draws_its_own_chance_is_found_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_arbiter_that_draws_its_own_chance_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broken variant: payments are drawn from a generator that outlives the round."""
     shared = random.Random(7)
     monkeypatch.setattr(View, "rng", lambda self, purpose: shared)

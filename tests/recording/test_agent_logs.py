@@ -13,7 +13,7 @@ A, J0, GPU = AppId("a"), JobId("j0"), GpuId(0)
 CLUSTER = Topology((Machine("m0", "r0", (2,)),))
 
 
-def test_an_agent_that_did_not_know_how_long_iterations_take_is_replayed_as_one() -> None:
+def test_agent_without_known_iteration_times_replays_as_such() -> None:
     spec = replace(simple_app(A, gpus=2, iterations=10**6, seconds=1e-5), estimated=True)
     book = AgentLog()
     profiler = Profiler(spec.jobs, estimated=True)

@@ -65,7 +65,7 @@ def run_of(job: int, program: Program) -> RunRequest:
     return RunRequest(JobId(str(job)), (GpuId(job),), program, f"s-{job}", 10.0)
 
 
-def test_many_runs_with_much_in_their_environment_are_asked_for_in_several_reports() -> None:
+def test_many_runs_with_large_environments_take_several_reports() -> None:
     program = Program(("python", "train.py"), ENV, "/home/ann")
     runs = [run_of(job, program) for job in range(250)]
     assert len(to_bytes(AgentReport(APP, "s", 1, 1, 0, tuple(runs), 5))) > Bounds().size
@@ -121,7 +121,7 @@ class Restarting:
         raise NotImplementedError
 
 
-def test_what_an_agent_had_not_said_before_a_restart_is_not_said_twice() -> None:
+def test_agent_messages_pending_at_a_restart_are_sent_once() -> None:
     app = {
         "name": "sweep",
         "command": ["train", "{q}"],

@@ -146,9 +146,7 @@ def test_a_silent_caller_loses_its_stream(tmp_path: Path, monkeypatch: pytest.Mo
     at_the_door(tmp_path)(work)
 
 
-def test_streams_are_counted_and_those_on_which_nothing_is_said_are_calls_too(
-    tmp_path: Path,
-) -> None:
+def test_streams_are_counted_and_silent_streams_count_as_calls(tmp_path: Path) -> None:
     limits = CallerLimits(streams=3, requests=1.0, burst=9.0)
     door = GrpcSettings(limits=limits, monotonic=lambda: 100.0)
 

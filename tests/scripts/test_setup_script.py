@@ -174,7 +174,7 @@ def test_without_a_new_enough_python_it_says_so(tree: Tree) -> None:
     assert not (tree.place / ".venv").exists()
 
 
-def test_a_named_python_that_is_too_old_is_refused_even_when_all_is_ready(tree: Tree) -> None:
+def test_python_that_is_too_old_is_refused_even_with_everything_ready(tree: Tree) -> None:
     tree.add_python("python3")
     tree.set_up()
     tree.add_python("python3.9", "3.9", too_old=True)

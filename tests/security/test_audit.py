@@ -120,7 +120,7 @@ def test_logs_are_cut_where_no_secret_is(secret: str, around: str) -> None:
                 assert len(shown) <= MOST_LOGGED
 
 
-def test_of_a_long_message_the_beginning_is_logged_and_of_a_traceback_the_end() -> None:
+def test_long_message_is_logged_at_its_head_and_traceback_at_its_tail() -> None:
     record = logging.LogRecord("x", 20, "x", 1, "a" + "." * 10**6 + "b", (), None)
     record.exc_text = "a" + "." * 10**6 + "b"
     RedactionFilter().filter(record)
@@ -158,7 +158,7 @@ def test_what_was_only_counted_is_written_at_the_end() -> None:
     assert refusals.close(100.0) == []
 
 
-def test_made_up_callers_do_not_fill_the_memory_and_a_clock_set_back_ends_a_minute() -> None:
+def test_invented_callers_use_bounded_memory_and_clock_steps_end_a_minute() -> None:
     refusals = RefusalCounter(most=2)
     rows = [refused(replace(WHO, credential=f"{number:012}"), 5.0) for number in range(4)]
     assert [refusals.note(row) for row in rows] == [[row] for row in rows]

@@ -134,7 +134,7 @@ def test_an_empty_owner_is_nobody() -> None:
 
 
 @pytest.mark.parametrize("role", Role)
-def test_a_tenant_named_like_a_node_or_an_admin_cannot_revoke_their_tokens(role: Role) -> None:
+def test_tenant_named_like_a_node_or_admin_cannot_revoke_their_tokens(role: Role) -> None:
     token = Credential("0" * 12, role, "me", "", 0.0)
     may = decide(identity(Role.TENANT), Verb.TOKEN_REVOKE, token_owner(token)).allowed
     assert may is (role in {Role.TENANT, Role.VIEWER})

@@ -23,7 +23,7 @@ def test_a_burst_passes_and_then_the_rate_holds() -> None:
         rates.take("vision", 0.9)
 
 
-def test_what_costs_more_than_a_burst_waits_for_a_full_one_and_not_for_ever() -> None:
+def test_call_costlier_than_a_burst_waits_for_a_full_bucket() -> None:
     rates = RateBuckets(LIMITS)
     rates.take("vision", 0.0, 1000.0)
     with pytest.raises(LimitError) as caught:

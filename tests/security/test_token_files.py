@@ -122,7 +122,7 @@ def test_root_keeps_its_state_where_systems_do() -> None:
     assert state_folder({"HOME": "/x"}, root=False) == Path("/x/.local/state/themis")
 
 
-def test_the_first_start_leaves_a_token_for_the_admin_and_later_ones_do_not(tmp_path: Path) -> None:
+def test_first_start_writes_an_admin_token_and_later_starts_do_not(tmp_path: Path) -> None:
     token_store = MemoryTokenStore()
     path = ensure_admin(token_store, tmp_path, now=1.0)
     assert path is not None

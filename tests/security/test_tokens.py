@@ -95,9 +95,7 @@ def test_a_newline_after_a_token_is_not_part_of_one(token_store: MemoryTokenStor
         check_token(token_store, issued(token_store).token.reveal() + "\n", now=NOW)
 
 
-def test_the_right_id_with_a_wrong_secret_is_told_no_more_than_a_stranger(
-    token_store: MemoryTokenStore,
-) -> None:
+def test_right_id_with_a_wrong_secret_gets_the_same_refusal(token_store: MemoryTokenStore) -> None:
     made = issued(token_store)
     wrong = made.token.reveal()[:-1] + ("a" if made.token.reveal()[-1] != "a" else "b")
     revoke_token(token_store, made.credential.id, now=NOW)

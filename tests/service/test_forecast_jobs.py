@@ -191,7 +191,7 @@ def test_a_caller_does_not_see_questions_of_others() -> None:
     asyncio.run(work())
 
 
-def test_a_worker_that_takes_too_long_is_ended_and_what_it_said_counts(
+def test_worker_past_its_time_is_killed_and_its_answers_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(forecast_jobs, "_SLACK", 0.0)

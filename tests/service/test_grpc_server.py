@@ -207,7 +207,7 @@ def test_a_caller_without_a_valid_token_is_refused(tmp_path: Path) -> None:
     at_the_door(tmp_path)(work)
 
 
-def test_a_revoked_token_ends_at_once_and_a_new_one_in_its_file_is_found(tmp_path: Path) -> None:
+def test_revoked_token_ends_the_stream_and_its_replacement_is_found(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         node = world.node("m0")
         await node.report(report_of("m0", 1))

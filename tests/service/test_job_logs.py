@@ -186,9 +186,7 @@ def play(work: Any) -> None:
     asyncio.run(asyncio.wait_for(work, 120.0))
 
 
-def test_a_log_is_followed_from_run_to_run_and_after_the_end_of_its_app(
-    tmp_path: Path, place: Path
-) -> None:
+def test_log_is_followed_across_runs_and_after_its_app_ends(tmp_path: Path, place: Path) -> None:
     async def work() -> None:
         async with on_stage(tmp_path, place) as stage:
             stage.start("r1", FIRST)
@@ -241,9 +239,7 @@ def test_of_a_log_that_its_node_forgot_there_are_the_last_lines(
     play(work())
 
 
-def test_what_a_node_says_of_what_it_was_not_asked_is_not_heard(
-    tmp_path: Path, place: Path
-) -> None:
+def test_log_part_that_was_not_requested_is_ignored(tmp_path: Path, place: Path) -> None:
     async def work() -> None:
         async with on_stage(tmp_path, place) as stage:
             stage.start("r1", FIRST)

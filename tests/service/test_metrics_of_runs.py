@@ -4,7 +4,7 @@ from themis.node.metric_progress import MetricProgress
 from themis.protocol.node_messages import NOT_FINITE, Point, finite
 
 
-def test_a_metric_that_is_no_finite_number_travels_as_the_largest_there_is() -> None:
+def test_metric_that_is_not_finite_becomes_the_largest_number() -> None:
     lines = [b'{"it": 1, "loss": NaN, "lr": Infinity}', b'{"it": 2, "loss": null}', b'{"it": 3}']
     samples = [parse_sample(line) for line in lines]
     stretch = SampleBatch(tuple(sample for sample in samples if sample is not None), 90, more=False)

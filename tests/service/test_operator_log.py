@@ -61,7 +61,7 @@ def result(code: int | None, *, told: bool = False, message: str = "boom") -> Ru
     )  # fmt: skip
 
 
-def test_a_run_that_fails_is_a_line_when_it_ends_and_only_then() -> None:
+def test_failed_run_is_logged_exactly_when_it_ends() -> None:
     [(level, text)] = said(Outcome(DurableChanges(rows={"run/7": None, "result/7": result(3)})))
     assert (level, text) == ("WARNING", "run 7, job 0 of sweep on m1, failed: boom")
     assert said(Outcome(DurableChanges(rows={"result/7": result(3)}))) == [], (

@@ -77,7 +77,7 @@ def test_a_key_is_known_for_a_week_and_is_its_owners() -> None:
     assert (keys.find(ANN, "k/1"), keys.find(BOB, "k/1")) == (None, "b10")
 
 
-def test_keys_stay_up_to_the_last_of_an_app_that_is_under_way() -> None:
+def test_submission_keys_stay_up_to_the_last_running_app() -> None:
     rows = rows_in_memory()
     keys = SubmissionKeys(rows)
     for number in range(3):

@@ -158,7 +158,7 @@ def test_what_cannot_be_read_of_metrics_is_shown_with_its_job() -> None:
     assert told == "no iteration for 5 min: a line is no sample"
 
 
-def test_an_app_all_of_whose_jobs_fail_again_and_again_is_in_a_crash_loop() -> None:
+def test_app_whose_jobs_all_fail_repeatedly_is_in_a_crash_loop() -> None:
     scene = Scene()
     scene.train(3.0)
     scene.end(4.0, 1, 3)
@@ -182,7 +182,7 @@ def test_a_crash_loop_is_explained_by_what_the_job_said() -> None:
     assert "retry" not in said.then, "that is for apps that are over"
 
 
-def test_a_job_that_exits_with_0_too_early_is_in_a_crash_loop_and_is_told_what_to_do() -> None:
+def test_job_exiting_with_0_too_early_is_a_crash_loop_with_advice() -> None:
     scene = Scene()
     point = Point(40.0, None, (("loss", 0.5),))
     scene.report(3.0, RunReport(1, A, J0, RunState.RUNNING, None, 40.0, 1.0, points=(point,)))
@@ -195,7 +195,7 @@ def test_a_job_that_exits_with_0_too_early_is_in_a_crash_loop_and_is_told_what_t
     assert "must report its iteration before it exits" in said.why
 
 
-def test_a_job_that_never_says_how_far_it_is_is_done_when_it_exits_with_0() -> None:
+def test_job_without_progress_reports_is_done_when_it_exits_with_0() -> None:
     scene = Scene()
     scene.train(3.0)
     scene.end(4.0, 1, 0)
@@ -260,7 +260,7 @@ def test_the_next_agent_counts_the_failures_that_its_predecessor_saw(
     assert past.failures == failures
 
 
-def test_a_job_that_says_it_is_done_too_early_again_and_again_is_in_a_crash_loop() -> None:
+def test_job_repeatedly_claiming_to_be_done_is_in_a_crash_loop() -> None:
     scene = Scene()
     scene.train(3.0)
     scene.end(4.0, 1, 0, done=5.0)

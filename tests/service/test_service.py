@@ -322,7 +322,7 @@ def test_an_app_gets_gpus_and_its_jobs_run(tmp_path: Path) -> None:
         pytest.param(replace(TRAIN, env=(("THEMIS_GPUS", "0"),)), "THEMIS_GPUS", id="a variable"),
     ],
 )
-def test_a_program_that_could_run_nowhere_is_refused_when_it_is_asked_for(
+def test_program_that_could_run_nowhere_is_refused_on_request(
     tmp_path: Path, program: Program, said: str
 ) -> None:
     async def work(path: Path) -> None:
@@ -593,7 +593,7 @@ def test_a_session_begins_with_its_number_before_anything_counts(tmp_path: Path)
     virtually(work, tmp_path)
 
 
-def test_an_agent_is_told_that_its_app_is_over_until_it_has_heard(tmp_path: Path) -> None:
+def test_app_end_is_sent_to_its_agent_until_acknowledged(tmp_path: Path) -> None:
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, _):
             assert cluster.service is not None
@@ -647,7 +647,7 @@ def test_an_ended_app_s_outbox_is_dropped_and_its_end_still_told(tmp_path: Path)
     virtually(work, tmp_path)
 
 
-def test_nothing_is_kept_of_an_app_that_ends_while_its_agent_is_silent(tmp_path: Path) -> None:
+def test_nothing_remains_of_an_app_that_ends_without_its_agent(tmp_path: Path) -> None:
     async def work(path: Path) -> None:
         async with cluster_of(path, rule="themis") as (cluster, _):
             service = cluster.service
@@ -684,7 +684,7 @@ def test_whose_an_app_was_is_known_after_a_restart(tmp_path: Path) -> None:
     virtually(work, tmp_path)
 
 
-def test_an_agent_that_comes_while_a_round_is_open_can_bid_in_it(tmp_path: Path) -> None:
+def test_agent_joining_during_a_round_can_bid_in_it(tmp_path: Path) -> None:
     async def work(path: Path) -> None:
         async with cluster_of(path, rule="themis") as (cluster, _):
             service = cluster.service
@@ -983,9 +983,7 @@ def test_a_round_keeps_the_owners_of_its_time(tmp_path: Path) -> None:
     assert lost.owners(2) == {"one": "bob"}
 
 
-def test_a_round_that_is_held_while_others_are_remembered_keeps_its_own_names(
-    tmp_path: Path,
-) -> None:
+def test_round_added_while_others_are_loaded_keeps_its_names(tmp_path: Path) -> None:
     with open_store(_log_of_two_apps(tmp_path), read_only=True) as store:
         steps = read_rounds(store, 1, store.usage().next_entry - 1)
     record = next(step for step in reversed(steps) if isinstance(step, RoundRecord))
@@ -1049,9 +1047,7 @@ def test_an_agent_hears_every_point_in_order_and_then_the_end(tmp_path: Path) ->
     virtually(work, tmp_path)
 
 
-def test_an_agent_that_begins_anew_is_told_how_runs_ended_without_their_logs(
-    tmp_path: Path,
-) -> None:
+def test_restarted_agent_learns_run_ends_without_their_logs(tmp_path: Path) -> None:
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, nodes):
             assert cluster.service is not None

@@ -104,9 +104,7 @@ def test_optuna_is_refused_where_it_is_not_installed(
 @pytest.mark.parametrize(
     "gpus", [{"per_job_min": 5, "per_job_max": 5}, {"model": "a100"}, {"memory": "9000G"}]
 )
-def test_what_the_cluster_could_never_run_is_refused_and_a_dry_run_of_it_too(
-    tmp_path: Path, gpus: dict[str, Any]
-) -> None:
+def test_impossible_app_is_refused_even_in_a_dry_run(tmp_path: Path, gpus: dict[str, Any]) -> None:
     async def work(http: HttpService) -> None:
         code, answer = await submit(http, gpus=gpus)
         assert code == 422

@@ -89,7 +89,7 @@ def test_spread_gangs_are_those_beyond_one_machine() -> None:
     assert seen.levels == (1.0, 1.1, 3.0, 4.0)
 
 
-def test_a_lie_about_dense_gangs_may_promise_a_speed_up_and_spares_single_gpus() -> None:
+def test_lie_about_dense_gangs_may_promise_speed_up_and_spares_singles() -> None:
     truth = Slowdown(VGG.levels, (MeasuredSlowdown(2, 4, 1.4),))
     seen = Distortion(dense_slowdown=0.5).of(_standing(truth)).needs[0].spec.slowdown
     assert seen.at(0, 4) == 0.5
@@ -158,7 +158,7 @@ def test_who_declares_too_much_ends_when_its_work_is_done(rule: str) -> None:
     assert outcome.spent[liar.spec.id].useful == pytest.approx(total_work(true_phases(liar)))
 
 
-def test_who_declares_too_much_work_is_served_later_where_the_shortest_goes_first() -> None:
+def test_overstated_work_is_served_later_under_shortest_first() -> None:
     first = sim_app("first", work=4800.0, max_gpus=16)
     short = sim_app("short", arrival=10.0, work=6000.0, max_gpus=16)
     longer = sim_app("longer", arrival=10.0, work=8000.0, max_gpus=16)

@@ -63,7 +63,7 @@ def test_any_number_of_workers_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_fails_in_a_worker_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
+def test_run_failing_in_a_worker_is_named_and_others_are_kept(tmp_path: Path) -> None:
     bad = replace(SHORT, policy="themis.testing.policies:NoSuch")
     with pytest.raises(ConfigError):  # found before anything runs
         pools.run_all([SHORT, bad], ResultCache(tmp_path))

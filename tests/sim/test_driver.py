@@ -108,7 +108,7 @@ def test_the_same_seed_gives_the_same_run_and_another_one_does_not(rule: str) ->
     assert runs[0] != runs[2]
 
 
-def test_the_loser_saves_its_work_within_its_lease_and_the_winner_starts_when_it_is_gone() -> None:
+def test_loser_saves_within_its_lease_and_winner_starts_afterwards() -> None:
     # The round for the beat at 600 s opens 38 s before it; a is told at once and needs 5 s.
     auditor = Auditor()
     workload = workload_of(
@@ -136,7 +136,7 @@ def test_the_loser_saves_its_work_within_its_lease_and_the_winner_starts_when_it
     assert outcome.moves == 1
 
 
-def test_a_slot_that_is_not_reported_empty_passes_on_after_lease_and_guard() -> None:
+def test_unreported_slot_passes_on_after_lease_and_guard() -> None:
     # A checkpoint of 50 s is written until 612 s; the lease ends at 600 s, the guard at 602 s.
     auditor = Auditor()
     slow = JobCosts(30.0, 30.0, 50.0, 50.0)
@@ -164,7 +164,7 @@ def test_without_costs_or_lead_a_lone_job_ends_after_its_work() -> None:
     assert outcome.end == pytest.approx(2500.0)
 
 
-def test_a_finished_app_leaves_its_gpus_to_the_next_within_the_pooling_window() -> None:
+def test_finished_apps_gpus_go_to_the_next_within_the_pooling_window() -> None:
     auditor = Auditor()
     workload = workload_of(
         sim_app("a", work=100.0, max_gpus=2), sim_app("b", arrival=1.0, work=100.0, max_gpus=2)

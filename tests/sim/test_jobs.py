@@ -159,7 +159,7 @@ def test_a_start_that_has_not_happened_is_forgotten() -> None:
     assert all(app == "a" for _, _, app in clock.story)
 
 
-def test_a_start_asked_for_while_the_checkpoint_is_written_can_be_forgotten_too() -> None:
+def test_start_requested_during_a_checkpoint_can_be_dropped_too() -> None:
     clock = Clock(FIXED)
     clock.start(A, [0], until=50.0)
     clock.run(40.0)
@@ -239,9 +239,7 @@ def test_costs_that_cannot_be_are_refused(values: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize(("costs", "gone"), [(NO_COSTS, 100.0), (FIXED, 135.0)])
-def test_a_job_told_to_stop_as_it_reaches_its_target_has_reached_it(
-    costs: JobCosts, gone: float
-) -> None:
+def test_job_stopped_as_it_reaches_its_target_has_reached_it(costs: JobCosts, gone: float) -> None:
     clock = Clock(costs)
     end = 100.0 + costs.restart_median
     # Before anything of that moment happens by itself, as when a round opens there.
@@ -252,7 +250,7 @@ def test_a_job_told_to_stop_as_it_reaches_its_target_has_reached_it(
     assert clock.nodes.trainings[A, J0].done == 50.0
 
 
-def test_a_job_that_has_reached_its_target_does_not_move_to_do_nothing_elsewhere() -> None:
+def test_job_at_its_target_does_not_move_elsewhere() -> None:
     clock = Clock()
 
     def move(_: float) -> None:

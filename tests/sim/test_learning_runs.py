@@ -112,7 +112,7 @@ def test_who_knows_the_truth_learns_nothing_new() -> None:
     assert last_table(LEARN) == pytest.approx(last_table(NO_LEARNING), rel=1e-3)
 
 
-def test_errors_of_those_who_learn_are_in_their_priors_not_in_what_they_measured() -> None:
+def test_learning_agents_err_in_priors_and_not_in_measurements() -> None:
     workload = workload_of(_wide("a"))
     told = with_errors(workload, 0.5, seed=3, learning=True).apps[0]
     factor = with_errors(workload, 0.5, seed=3).apps[0].distortion.slowdown

@@ -151,7 +151,7 @@ def test_the_audit_marks_the_liar_and_nobody_else() -> None:
     assert not any(record.contradicted for record in outcome.apps.values())
 
 
-def test_who_says_not_to_mind_being_spread_is_found_out_when_it_is() -> None:
+def test_false_spread_tolerance_is_detected_when_the_app_is_spread() -> None:
     wide = [sim_app(f"a{n}", work=40_000.0, max_gpus=3, slowdown=VGG) for n in range(2)]
     apart = Topology(tuple(Machine(f"m{n}", f"r{n}", (1,)) for n in range(6)))
     told = with_liar(workload_of(*wide), LIAR, [("cluster", 0.5)])

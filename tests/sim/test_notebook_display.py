@@ -21,7 +21,7 @@ def test_a_run_is_a_table_with_the_worst_off_app_first() -> None:
     assert f"max rho_ref {result.summary['max_rho_ref']['fair_share']:.2f}" in html
 
 
-def test_the_table_in_the_guide_is_the_one_of_the_run_that_it_names() -> None:
+def test_guide_table_equals_the_run_that_it_names() -> None:
     text = GUIDE.read_text("utf-8")
     told = (
         f'cluster="{SMALL.cluster}", policy="{SMALL.policy}", apps={SMALL.apps}, seed=1, load=0.8'

@@ -203,7 +203,7 @@ def test_segments_add_up_to_the_gpu_time_of_each_source() -> None:
     assert hours == pytest.approx(told)
 
 
-def test_rounds_and_segments_come_as_they_are_over_and_need_not_be_kept() -> None:
+def test_rounds_and_segments_stream_out_and_need_not_be_kept() -> None:
     config = RunConfig(cluster="demo16", apps=3, options=LONG)
     kept = run(config, keep_rounds=True)
     segments: list[Segment] = []

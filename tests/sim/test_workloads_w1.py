@@ -55,7 +55,7 @@ def bodies(made: Workload) -> list[SimApp]:
     return [replace(app, arrival=0.0) for app in made.apps]
 
 
-def test_the_default_is_85_apps_over_14_days_named_by_generator_and_version() -> None:
+def test_default_w1_has_85_apps_over_14_days_and_a_version() -> None:
     made = generate_w1(seed=3)
     assert len(made.apps) == 85
     assert made.horizon == pytest.approx(14 * 86400)
@@ -73,7 +73,7 @@ def test_app_sizes_follow_the_published_distribution() -> None:
         assert abs(share_below(APP_GPU_SECONDS, size) - rank / MANY) < KS_BOUND
 
 
-def test_the_work_drawn_is_the_work_that_runs_but_for_part_of_an_iteration() -> None:
+def test_drawn_work_equals_run_work_up_to_part_of_an_iteration() -> None:
     for index, app in enumerate(many().apps):
         drawn = quantile(APP_GPU_SECONDS, Random(f"11/work/{index}").random())
         real = total_work(true_phases(app))
@@ -91,7 +91,7 @@ def test_jobs_per_app_follow_the_published_distribution() -> None:
         assert abs(share_below(W1_JOBS, count + 0.5) - below / MANY) < KS_BOUND
 
 
-def test_three_in_four_apps_have_jobs_of_one_gpu_the_others_of_two() -> None:
+def test_three_in_four_apps_have_one_gpu_jobs_and_the_rest_two() -> None:
     counts: Counter[int] = Counter()
     for app in many().apps:
         (width,) = {job.max_gpus for job in app.spec.jobs}

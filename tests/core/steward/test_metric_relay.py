@@ -39,7 +39,7 @@ def test_points_are_sent_once_however_often_they_are_reported() -> None:
     assert relay.take(run, reported(2, 4)) is None
 
 
-def test_only_the_node_of_rank_0_has_the_points_of_an_active_app() -> None:
+def test_only_rank_0s_node_holds_the_points_of_an_active_app() -> None:
     run, nodes = active_run(1, 0, 2), two_nodes()
     relay = MetricRelay(RunTable([run]), nodes, (A,))
     assert relay.run_on(nodes.by_name["m0"], 1) is run
@@ -117,7 +117,7 @@ def test_a_node_keeps_a_run_until_its_points_are_acknowledged() -> None:
     assert not relay.keeps(node, 1)
 
 
-def test_a_run_that_ends_may_have_points_unless_its_node_proves_the_contrary() -> None:
+def test_ended_run_may_have_points_unless_its_node_denies_it() -> None:
     run, nodes = active_run(), two_nodes()
     relay = MetricRelay(RunTable([run]), nodes, (A,))
     assert relay.node_with_points(run) == "m0"

@@ -25,7 +25,7 @@ from themis.protocol.node_messages import RunReport, RunState, SlotReport, SlotS
 BUSY, BROKEN = SlotState.RUNNING, SlotState.QUARANTINED
 
 
-def test_only_empty_slots_of_a_held_report_of_this_epoch_are_proven_empty() -> None:
+def test_slots_count_as_empty_only_by_a_report_of_this_epoch() -> None:
     nodes = two_nodes()
     assert nodes.empty(report_to(nodes, 1, epoch=EPOCH - 1)) == []
     node = report_to(nodes, 2, slots=(BUSY, SlotState.EMPTY))
@@ -78,7 +78,7 @@ def test_a_silent_node_is_given_up_after_its_ttl_and_guard() -> None:
     assert list(nodes.silent(10.0 + TTL + GUARD, GUARD)) == [node]
 
 
-def test_no_node_is_given_up_for_silence_that_the_service_could_not_hear() -> None:
+def test_silence_during_a_service_outage_loses_no_node() -> None:
     nodes = two_nodes()
     nodes.excuse_silence(30.0)
     assert list(nodes.silent(29.0 + TTL + GUARD, GUARD)) == []
@@ -115,7 +115,7 @@ def test_quarantine_follows_what_the_node_reports_and_not_what_operators_said() 
     assert list(nodes.quarantine_changes(node, reasons.get, 2.0)) == []
 
 
-def test_an_absent_machine_may_join_when_nothing_runs_there_and_its_shape_is_known() -> None:
+def test_absent_machine_rejoins_only_idle_and_with_its_known_shape() -> None:
     nodes = two_nodes()
     alive = RunReport(1, A, J0, RunState.RUNNING)
     node = report_to(nodes, 1, alive)

@@ -31,7 +31,7 @@ def test_numbers_go_on_above_the_floor_of_a_restored_store() -> None:
     assert table.add(app=A, job=J0, key="k", **fields)[0].run == 101
 
 
-def test_a_run_waits_for_what_was_dispatched_to_its_gpus_or_for_its_job() -> None:
+def test_run_waits_for_earlier_starts_on_its_gpus_or_job() -> None:
     same_gpu = active_run(2, 0, job=J1, dispatched=False)
     same_job = active_run(3, 1, dispatched=False)
     neither = active_run(4, 1, job=J1, dispatched=False)
@@ -39,7 +39,7 @@ def test_a_run_waits_for_what_was_dispatched_to_its_gpus_or_for_its_job() -> Non
     assert [table.must_wait(run) for run in (same_gpu, same_job, neither)] == [True, True, False]
 
 
-def test_under_a_lease_the_run_that_goes_on_is_found_before_one_that_stops() -> None:
+def test_continuing_run_of_a_lease_is_found_before_a_stopping_one() -> None:
     stopping = replace(active_run(1), tokens=(7,), stop=True)
     table = RunTable([stopping])
     assert table.under_lease(GpuId(0), 7) is stopping

@@ -88,7 +88,7 @@ def test_a_run_without_progress_keeps_the_time_of_its_last_iteration() -> None:
 
 
 @pytest.mark.parametrize(("code", "counted"), [(0, None), (75, 9.0), (None, 9.0)])
-def test_the_last_iteration_of_a_run_that_did_not_end_well_is_withheld(
+def test_last_iteration_of_a_failed_run_is_withheld(
     code: int | None, counted: float | None
 ) -> None:
     run = replace(active_run(), limit=10.0, iterations=10.0, code=code)
@@ -174,7 +174,7 @@ def test_logs_outlast_their_app_until_they_are_forgotten() -> None:
 # Trials
 
 
-def test_the_first_parameters_of_a_job_are_stored_in_the_order_of_choosing() -> None:
+def test_first_parameters_of_jobs_are_stored_in_order_of_choice() -> None:
     trials = Trials()
     assert trials.add_params(A, J1, "{}") == {"trial/a/j1": TrialRow(A, J1, "{}", 1)}
     assert trials.add_params(A, J0, "[]") == {"trial/a/j0": TrialRow(A, J0, "[]", 2)}
@@ -191,7 +191,7 @@ def test_a_report_of_a_job_is_stored_once_and_not_without_end() -> None:
     assert [changes is not None for changes in stored] == [True] * 7 + [False] * 11
 
 
-def test_a_curve_is_written_now_and_then_and_when_its_run_has_ended() -> None:
+def test_curve_is_stored_at_intervals_and_when_its_run_ends() -> None:
     trials = Trials()
 
     def add(iteration: float, at: float, *, ended: bool = False) -> list[int]:
@@ -207,7 +207,7 @@ def test_a_curve_is_written_now_and_then_and_when_its_run_has_ended() -> None:
     assert [iteration for iteration, _ in trials.curve(A, J0)] == [1.0, 2.0], "it lost work"
 
 
-def test_a_new_agent_is_told_all_but_the_curves_of_jobs_that_were_given_up() -> None:
+def test_new_agent_receives_everything_but_curves_of_failed_jobs() -> None:
     given_up, done = Reached(J0, 1.0, failed="boom"), Reached(J1, 2.0, 0.5)
     rows = (
         TrialRow(A, J1, "{}", 1),

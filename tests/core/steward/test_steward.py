@@ -359,7 +359,7 @@ def test_a_time_to_live_of_few_heartbeats_is_refused() -> None:
     assert isinstance(outcome.commands[0], arbiter_commands.Refuse)
 
 
-def test_an_agent_that_gives_back_a_gpu_is_not_believed_that_it_is_empty() -> None:
+def test_gpu_released_by_an_agent_is_not_trusted_to_be_empty() -> None:
     desk = Desk().ready(A)
     desk.ask(5.0, 0)
     desk.report(6.0, running(), busy=ON_0)
@@ -424,7 +424,7 @@ def test_a_run_whose_order_never_arrived_is_over_when_it_is_stopped() -> None:
     assert not desk.steward.runs
 
 
-def test_a_name_is_taken_as_long_as_something_of_its_last_app_is_alive() -> None:
+def test_app_name_stays_taken_while_its_last_app_is_alive() -> None:
     desk = Desk().ready(A)
     desk.ask(1.5, 0)
     desk.report(2.0)
@@ -461,7 +461,7 @@ def test_what_is_refused_beside_an_event_does_not_count_as_its_refusal() -> None
     assert again.refusal == arbiter_commands.Refuse(A, "a: an app of this name is running")
 
 
-def test_how_far_runs_of_an_app_are_that_is_over_is_not_told_to_the_arbiter() -> None:
+def test_progress_of_an_ended_app_is_not_reported_to_the_arbiter() -> None:
     desk = Desk().ready(A)
     desk.ask(1.5, 0)
     desk.report(2.0)
@@ -474,9 +474,7 @@ def test_how_far_runs_of_an_app_are_that_is_over_is_not_told_to_the_arbiter() ->
 
 
 @pytest.mark.parametrize(("code", "counts"), [(0, 3.0), (75, 2.0), (-15, 2.0)])
-def test_a_job_that_did_not_end_well_at_its_target_may_get_gpus_again(
-    code: int, counts: float
-) -> None:
+def test_job_that_failed_at_its_target_may_get_gpus_again(code: int, counts: float) -> None:
     desk = Desk().ready(A)
     desk.take(AgentSpoke(1.5, A, 0, RunRequest(J0, (GpuId(0),), TRAIN, "k", 3.0)))
     desk.report(2.0)
@@ -488,7 +486,7 @@ def test_a_job_that_did_not_end_well_at_its_target_may_get_gpus_again(
     assert job.done == 3.0, "its agent says that it has ended well since"
 
 
-def test_a_job_without_limit_is_done_when_it_says_so_and_not_by_its_iterations() -> None:
+def test_job_without_limit_is_done_by_exit_and_not_by_iterations() -> None:
     desk = Desk().ready()
     desk.owners = {0: A}
     desk.take(ev.AppArrived(1.0, simple_app(A, iterations=1)))
@@ -503,7 +501,7 @@ def test_a_job_without_limit_is_done_when_it_says_so_and_not_by_its_iterations()
     assert state.runnable == 0
 
 
-def test_a_job_that_went_further_than_it_had_to_is_where_it_had_to_be() -> None:
+def test_progress_of_a_job_is_capped_at_its_target() -> None:
     desk = Desk().ready()
     desk.owners = {0: A}
     desk.take(ev.AppArrived(1.0, simple_app(A, iterations=3)))
@@ -698,7 +696,7 @@ def training() -> Desk:
     return desk
 
 
-def test_an_agent_is_told_each_point_once_and_its_node_what_was_heard() -> None:
+def test_agent_gets_each_point_once_and_its_node_the_acknowledgement() -> None:
     desk = training()
     assert told(desk.report(6.0, saying(1, 2), busy=ON_0)) == [1.0, 2.0]
     assert told(desk.report(6.1, saying(1, 4), busy=ON_0)) == [3.0, 4.0]
@@ -710,7 +708,7 @@ def test_an_agent_is_told_each_point_once_and_its_node_what_was_heard() -> None:
     assert orders_in(desk.take(ev.Woken(9.2))).heard == ((1, 4),), "more than was told"
 
 
-def test_a_node_is_answered_once_for_all_that_an_agent_heard_at_once() -> None:
+def test_node_gets_one_answer_for_all_points_acknowledged_at_once() -> None:
     desk, j1 = Desk().ready(A, A), JobId("j1")
     desk.report(4.0)
     desk.ask(5.0, 0)
@@ -877,7 +875,7 @@ def trained_on_m0(desk: Desk, shared: str = "/shared") -> Desk:
     return desk
 
 
-def test_a_job_does_not_move_to_a_machine_that_does_not_see_its_checkpoints() -> None:
+def test_job_does_not_move_to_a_machine_without_its_checkpoints() -> None:
     desk = trained_on_m0(two_machines(SAME, ("/shared", "e1.m1.bb", "")))
     [refusal] = desk.ask(7.0, 2, key="k2").commands
     assert isinstance(refusal, RefuseRun)
@@ -899,7 +897,7 @@ def answer_to(outcome: Outcome) -> AcceptRun | RefuseRun:
     return answer
 
 
-def test_without_shared_storage_a_job_goes_on_where_its_checkpoints_are_and_says_so() -> None:
+def test_without_shared_storage_job_resumes_at_its_checkpoints_with_a_message() -> None:
     desk = trained_on_m0(two_machines(NONE, NONE), "")
     refusal = answer_to(desk.ask(7.0, 2, key="k2"))
     assert isinstance(refusal, RefuseRun)
@@ -941,7 +939,7 @@ def test_a_job_that_is_done_or_given_up_waits_for_no_machine() -> None:
     assert not desk.steward.waits_for_machine(A, J0)
 
 
-def test_a_job_on_several_machines_is_led_by_that_of_its_first_gpu() -> None:
+def test_job_on_several_machines_is_led_by_its_first_gpus_machine() -> None:
     desk = two_machines(NONE, NONE)
     # As on m1: whose first process saves there.
     accepted = answer_to(desk.ask(5.0, 2, 0, 2))
@@ -956,16 +954,14 @@ def test_a_job_on_several_machines_is_led_by_that_of_its_first_gpu() -> None:
     assert {told.runs[0].rendezvous for told in orders} == {"m1"}
 
 
-def test_without_shared_storage_a_job_goes_on_with_more_gpus_if_its_home_leads() -> None:
+def test_without_shared_storage_job_grows_if_its_home_leads() -> None:
     desk = trained_on_m0(two_machines(NONE, NONE), "")
     assert isinstance(answer_to(desk.ask(7.0, 2, 0, key="k2")), RefuseRun)
     assert isinstance(answer_to(desk.ask(7.1, 0, 2, key="k3")), AcceptRun)
 
 
 @pytest.mark.parametrize("heard", ["", "m0", "m1"])
-def test_a_service_that_has_just_begun_lets_no_job_begin_where_it_may_find_nothing(
-    heard: str,
-) -> None:
+def test_fresh_service_starts_no_job_where_checkpoints_may_be_missing(heard: str) -> None:
     desk = trained_on_m0(two_machines(NONE, NONE), "")
     arbiter = desk.steward.arbiter
     desk.steward = Steward(arbiter, epoch=2, at=7.0, node_ttl=20.0, saved=desk.rows)
@@ -979,7 +975,7 @@ def test_a_service_that_has_just_begun_lets_no_job_begin_where_it_may_find_nothi
     assert isinstance(answer_to(desk.ask(7.3, 0, key="k3")), AcceptRun), "home is home"
 
 
-def test_without_shared_storage_a_job_does_not_leave_the_machine_where_it_saves_just_now() -> None:
+def test_without_shared_storage_job_stays_where_it_is_saving() -> None:
     desk = two_machines(NONE, NONE)
     desk.ask(5.0, 0)
     slots = (SlotReport(0, 1, SlotState.RUNNING), SlotReport(1, 0, SlotState.EMPTY))
@@ -1022,7 +1018,7 @@ def test_a_wanted_log_is_ordered_at_once_and_nothing_is_stored() -> None:
     assert orders_in(desk.take(ev.Woken(9.6))).logs == ()
 
 
-def test_a_log_that_is_wanted_while_a_report_is_under_way_is_in_its_answer() -> None:
+def test_log_requested_during_a_report_is_in_the_answer() -> None:
     desk = Desk().ready(A)
     desk.report(5.0, revision=-1)
     known = desk.steward.nodes["m0"].revision
@@ -1068,7 +1064,7 @@ def test_the_logs_of_a_jobs_runs_are_one_and_outlast_its_app() -> None:
     assert f"logs/{A}/{J0}" not in desk.rows
 
 
-def test_logs_of_an_app_that_is_over_are_known_by_the_next_service_and_forgotten_with_it() -> None:
+def test_next_service_knows_logs_of_an_ended_app_until_it_is_forgotten() -> None:
     desk = Desk().ready(A)
     row = LogsRow(A, J0, (LoggedRun(1, "m0", 5),))
     saved = {**desk.rows, "logs/b/j0": replace(row, app=B)}
@@ -1137,13 +1133,13 @@ def test_progress_is_known_before_an_event_that_comes_late_opens_a_round() -> No
     assert [(known[A], known[B]) for known in desk.known] == [(3.0, 4.0)]
 
 
-def test_a_round_that_an_arrival_opens_late_knows_how_far_all_jobs_are() -> None:
+def test_late_round_opened_by_an_arrival_knows_progress_of_all_jobs() -> None:
     desk = Watching().run(A, B)
     desk.take(ev.AppArrived(150.0, simple_app("c")))
     assert (desk.known[0][A], desk.known[0][B]) == (3.0, 4.0)
 
 
-def test_a_run_that_ends_just_at_a_beat_opens_no_round_before_all_progress_is_known() -> None:
+def test_run_end_at_a_beat_opens_no_round_before_progress_is_known() -> None:
     desk = Watching().run(A, B)
     beat = desk.steward.arbiter.next_round
     assert beat is not None
@@ -1153,7 +1149,7 @@ def test_a_run_that_ends_just_at_a_beat_opens_no_round_before_all_progress_is_kn
     assert [(known[A], known[B]) for known in desk.known] == [(5.0, 6.0)]
 
 
-def test_a_round_at_a_beat_does_not_take_a_job_for_done_whose_last_run_failed_at_its_end() -> None:
+def test_beat_round_does_not_count_a_job_done_after_a_failed_end() -> None:
     desk = Watching()
     desk.ready(A, B)
     desk.take(AgentSpoke(2.0, A, 0, RunRequest(J0, (GpuId(0),), TRAIN, "k", 5.0)))
@@ -1168,7 +1164,7 @@ def test_a_round_at_a_beat_does_not_take_a_job_for_done_whose_last_run_failed_at
     assert [(known[A], known[B]) for known in desk.known] == [(4.0, 6.0)]
 
 
-def test_a_word_about_a_job_just_at_a_beat_opens_no_round_before_all_progress_is_known() -> None:
+def test_job_report_at_a_beat_opens_no_round_before_progress_is_known() -> None:
     desk = Watching().run(A, B)
     beat = desk.steward.arbiter.next_round
     assert beat is not None
@@ -1181,7 +1177,7 @@ def born_of(outcome: Outcome) -> str:
     return order.born
 
 
-def test_a_later_app_of_the_same_name_does_not_get_the_checkpoints_of_the_first() -> None:
+def test_later_app_of_the_same_name_gets_no_old_checkpoints() -> None:
     desk = Desk().ready(A)
     desk.report(5.0)
     first = born_of(desk.ask(5.2, 0))

@@ -75,7 +75,7 @@ def test_nobody_is_judged_before_the_grace_is_over() -> None:
     assert stop == StopTraining(JobId("j1"))
 
 
-def test_a_job_that_cannot_win_is_stopped_and_one_that_may_is_not() -> None:
+def test_hopeless_job_is_stopped_and_promising_job_is_kept() -> None:
     tuner = _tuner(3)
     _feed(tuner, 0, _losses(FALLING, 60))
     _, hopeless = _feed(tuner, 1, _losses(LossCurve(CurveShape.EXPONENTIAL, 1.0, 2.0, 0.05), 60))
@@ -84,7 +84,7 @@ def test_a_job_that_cannot_win_is_stopped_and_one_that_may_is_not() -> None:
     assert hopeful is None
 
 
-def test_a_late_starter_still_above_the_best_is_kept_while_it_may_get_below() -> None:
+def test_late_starter_is_kept_while_it_may_still_beat_the_best() -> None:
     tuner = _tuner(2)
     _feed(tuner, 0, _losses(FALLING, 100))
     slow = LossCurve(CurveShape.EXPONENTIAL, 0.0, 2.0, 0.04)
@@ -134,7 +134,7 @@ def test_the_jobs_remaining_are_those_not_stopped_with_what_they_can_use() -> No
     assert tuner.jobs_in_phase(0) == tuner.jobs_remaining()
 
 
-def test_the_last_job_to_stop_ends_the_search_with_the_best_loss_of_all() -> None:
+def test_last_stopped_job_ends_the_search_with_the_best_loss() -> None:
     tuner = _tuner(2)
     assert _feed(tuner, 0, [0.2] * 40)[1] == StopTraining(JobId("j0"))
     assert _feed(tuner, 1, [0.3] * 40)[1] == StopTraining(JobId("j1"), Finished(JobId("j0")))
@@ -273,9 +273,7 @@ def _search(curves: list[list[float]]) -> tuple[float, float]:
     return trained / sum(map(len, curves)), reached[int(best[1:])] / ideal - 1.0
 
 
-def test_real_searches_take_less_than_half_the_epochs_and_find_nearly_the_best(
-    themis_data: Path,
-) -> None:
+def test_real_searches_find_nearly_the_best_in_half_the_epochs(themis_data: Path) -> None:
     curves: dict[int, list[float]] = {}
     with (themis_data / "hpo_digits_curves.csv").open(encoding="utf-8", newline="") as handle:
         for row in csv.DictReader(handle):

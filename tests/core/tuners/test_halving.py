@@ -93,7 +93,7 @@ def test_the_present_phase_names_its_jobs_with_what_they_can_use() -> None:
     assert {(info.min_gpus, info.max_gpus) for info in infos} == {(1, 8)}
 
 
-def test_phases_with_a_target_for_each_job_give_them_to_the_jobs_that_are_left() -> None:
+def test_phases_with_per_job_targets_pass_them_to_remaining_jobs() -> None:
     tuner = Halving(_jobs(1, 1, 1), (Phase(3, 5, (5, 6, 7)), Phase(2, 9, (8, 9))))
     first = tuner.begin()
     assert [target for _, target in first.targets] == [5.0, 6.0, 7.0]

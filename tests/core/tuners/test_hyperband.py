@@ -102,7 +102,7 @@ def test_a_job_whose_metric_is_no_number_never_wins() -> None:
     assert winner == "j16"
 
 
-def test_phases_of_brackets_to_come_are_copies_of_the_median_of_all_jobs() -> None:
+def test_phases_of_later_brackets_copy_the_median_job() -> None:
     jobs = _jobs(17)
     tuner = Hyperband(jobs, SMALL)
     tuner.begin()

@@ -85,7 +85,7 @@ class Impatient(Stepwise):
         return trial.cost > 2.0 * min(other.cost for other in self.training)
 
 
-def test_a_trial_that_should_stop_is_stopped_where_it_is_and_does_not_go_on() -> None:
+def test_stopped_trial_stays_where_it_is_and_does_not_resume() -> None:
     tuner = entered(Impatient())
     tuner.begin()
     assert tuner.observe(job(0), 1.0, 1.0) is None

@@ -69,7 +69,7 @@ def test_without_nvlink_a_pcie_switch_makes_a_slot() -> None:
     assert group_by_links(range(3), {(0, 1): FAR, (1, 2): SWITCH}) == ((0,), (1, 2))
 
 
-def test_without_any_topology_each_gpu_is_its_own_slot_and_that_is_said() -> None:
+def test_without_topology_each_gpu_is_its_own_slot_with_a_message() -> None:
     found = found_by(FakeNvml([v100(0), v100(1)]))
     assert found.machine.slots == (1, 1)
     assert "no topology" in found.notes[0]

@@ -235,7 +235,7 @@ def test_a_job_that_fills_its_log_neither_blocks_nor_fills_the_disk(
     play(scene())
 
 
-def test_something_that_cannot_be_killed_is_told_and_told_again_when_it_is_gone(
+def test_unkillable_leftover_is_reported_and_its_end_reported_too(
     state: Path, owners: Owners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process deep in a driver does not die of SIGKILL. Here the killing is what is broken."""
@@ -274,7 +274,7 @@ def freezer() -> Iterator[Path]:
     group.rmdir()
 
 
-def test_a_process_that_the_kernel_will_not_let_die_is_told_until_it_does(
+def test_unkillable_process_is_reported_until_it_dies(
     state: Path, owners: Owners, freezer: Path
 ) -> None:
     async def scene() -> None:
@@ -343,7 +343,7 @@ time.sleep(600)
 """
 
 
-def test_a_supervisor_that_hangs_before_it_has_said_who_it_is_does_not_hang_the_node(
+def test_supervisor_that_hangs_at_its_start_does_not_hang_the_node(
     state: Path, owners: Owners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("themis.engines.attempt.attempt._NAME_WAIT", 0.1)
@@ -536,7 +536,7 @@ def test_old_logs_make_room_for_new_ones(state: Path, owners: Owners) -> None:
     play(scene())
 
 
-def test_a_start_that_fails_after_the_process_began_is_over_when_it_is_dead(
+def test_failed_start_ends_only_when_its_process_is_dead(
     state: Path, owners: Owners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def none_left(pid: int) -> int:
@@ -560,9 +560,7 @@ def test_a_start_that_fails_after_the_process_began_is_over_when_it_is_dead(
     play(scene())
 
 
-def test_a_job_is_not_protected_from_a_lack_of_memory_as_its_node_is(
-    state: Path, owners: Owners
-) -> None:
+def test_job_does_not_inherit_its_nodes_oom_protection(state: Path, owners: Owners) -> None:
     own = Path("/proc/self/oom_score_adj")
     before = own.read_text()
     try:

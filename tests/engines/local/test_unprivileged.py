@@ -34,7 +34,7 @@ play(scene())
 """
 
 
-def test_a_node_without_root_kills_all_of_a_job_and_serves_one_owner(state: Path) -> None:
+def test_node_without_root_kills_whole_jobs_and_serves_one_owner(state: Path) -> None:
     program = interpreter()
     state.mkdir()
     if os.geteuid() == 0:

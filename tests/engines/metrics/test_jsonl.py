@@ -187,7 +187,7 @@ def test_a_program_reports_where_it_is_told_to(file: Path, monkeypatch: pytest.M
     assert json.loads(file.read_text().splitlines()[0])["it"] == 1
 
 
-def test_outside_themis_a_report_goes_nowhere_and_a_full_disk_does_not_stop_training(
+def test_outside_themis_reports_are_dropped_and_full_disk_stops_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("THEMIS_METRICS", raising=False)
@@ -253,14 +253,14 @@ def test_what_is_left_out_is_told(file: Path, text: str, told: str) -> None:
     assert (told in stretch.trouble) if told else not stretch.trouble
 
 
-def test_a_file_that_is_none_is_told_and_a_missing_one_is_no_trouble(tmp_path: Path) -> None:
+def test_non_file_is_reported_and_missing_file_is_not(tmp_path: Path) -> None:
     assert MetricsReader(str(tmp_path / "none")).batch(0, 10).trouble == ""
     (tmp_path / "link").symlink_to(tmp_path / "none")
     assert "cannot be read" in MetricsReader(str(tmp_path / "link")).batch(0, 10).trouble
     assert "no plain file" in MetricsReader(str(tmp_path)).batch(0, 10).trouble
 
 
-def test_a_file_that_can_be_read_by_now_is_no_trouble_any_more(tmp_path: Path) -> None:
+def test_readable_file_clears_its_earlier_error(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     os.symlink(tmp_path, path)
     reader = MetricsReader(str(path))

@@ -124,9 +124,7 @@ def test_what_tells_nothing(pattern: str, text: str) -> None:
     assert matcher(pattern).match(text) is None
 
 
-def test_tensorflows_rate_belongs_to_the_step_before_it_also_for_readers_made_anew(
-    log: Path,
-) -> None:
+def test_tensorflow_rate_belongs_to_the_step_before_even_for_new_readers(log: Path) -> None:
     append(log, "loss = 2.0, step = 0\n")
     first = follow(log).batch(0, 9)
     append(log, "global_step/sec: 12.5\nloss = 1.0, step = 100 (8.0 sec)\n")
@@ -167,7 +165,7 @@ def test_what_grows_byte_by_byte_gives_every_reading_once(log: Path) -> None:
     assert anew == found
 
 
-def test_no_more_are_read_than_asked_for_and_reading_goes_on_after_any(log: Path) -> None:
+def test_log_batches_keep_their_limit_and_resume_at_any_line(log: Path) -> None:
     append(log, "".join(map(line, range(9))) + "the end\n")
     whole = follow(log).read()
     for index, each in enumerate(whole):
@@ -177,9 +175,7 @@ def test_no_more_are_read_than_asked_for_and_reading_goes_on_after_any(log: Path
     assert not follow(log).batch(stretch.end, 99).more
 
 
-def test_a_log_that_was_cut_or_replaced_is_read_from_its_beginning_also_if_it_is_longer_now(
-    log: Path,
-) -> None:
+def test_truncated_or_replaced_log_is_read_anew_even_if_longer(log: Path) -> None:
     file = BoundedFile(str(log), limit=100)
     reader = follow(log)
     append(log, line(1) * 9)
@@ -280,9 +276,7 @@ def test_whatever_is_written_and_however_it_grows_readers_agree(
     assert tuple(found) == tuple(anew) == at_once
 
 
-def test_patterns_of_ones_own_need_re2_and_nothing_else_stands_in_for_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_custom_patterns_need_re2_without_a_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "re2", None)
     with pytest.raises(ConfigError, match=r"pip install 'themis-scheduler\[patterns\]'"):
         matcher(r"(?P<it>\d+) (?P<loss>\S+)")

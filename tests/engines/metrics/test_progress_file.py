@@ -33,7 +33,7 @@ async def train(stage: EngineStage, state: Path) -> None:
     await stage.engine.forget("job-1", 7)
 
 
-def test_a_start_that_ends_well_without_a_word_is_where_the_last_one_was(
+def test_silent_start_that_ends_well_keeps_the_previous_progress(
     state: Path, owners: Owners
 ) -> None:
     async def scene() -> None:

@@ -186,7 +186,7 @@ def test_a_pattern_is_left_to_nodes_where_it_cannot_be_read(
     check_source(SourceSpec(kind="regex", pattern="tensorflow"), elsewhere=True)
 
 
-def test_a_job_whose_source_cannot_be_read_any_more_is_taken_over_without_samples(
+def test_job_with_an_unreadable_source_is_adopted_without_samples(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def reading(**source: str) -> Reader:

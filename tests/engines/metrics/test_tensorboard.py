@@ -77,7 +77,7 @@ def test_the_checksum_is_that_of_the_format() -> None:
     assert masked_crc(b"123456789") == masked
 
 
-def test_a_file_of_tensorboardx_is_read_and_written_by_the_tests_own_writer_byte_for_byte() -> None:
+def test_tensorboardx_file_is_read_and_reproduced_byte_for_byte() -> None:
     found = reader(RECORDED).read()
     expected = []
     for step in range(1, 6):
@@ -97,9 +97,7 @@ def test_a_file_of_tensorboardx_is_read_and_written_by_the_tests_own_writer_byte
     assert written in (RECORDED / OLD).read_bytes()
 
 
-def test_scalars_in_tensors_as_torch_writes_them_are_read_and_texts_and_histograms_are_not() -> (
-    None
-):
+def test_torch_tensor_scalars_are_read_and_texts_and_histograms_are_not() -> None:
     found = [each for each in reader(RECORDED).read() if each.iteration >= 100]
     assert [each.values[0][0] for each in found] == ["train/loss", "train/exact", "old"] * 3
     values = [value for n in (1, 2, 3) for value in (2 / n, n / 10, n / 2)]
@@ -134,7 +132,7 @@ def test_reading_goes_on_after_any_reading(file: Path) -> None:
         assert reader(file.parent).batch(each.end, 99).samples == all_of_them[index + 1 :]
 
 
-def test_no_more_are_read_than_asked_for_and_it_says_that_there_are_more(file: Path) -> None:
+def test_tensorboard_batches_keep_their_limit_and_report_more(file: Path) -> None:
     file.write_bytes(b"".join(scalar(n) for n in range(5)))
     file.with_name("events.out.tfevents.101.m0").write_bytes(scalar(5))
     place, found = 0, []
@@ -146,9 +144,7 @@ def test_no_more_are_read_than_asked_for_and_it_says_that_there_are_more(file: P
     assert found == [[0, 1], [2, 3], [4, 5]]
 
 
-def test_files_are_read_in_the_order_of_their_seconds_and_then_of_their_counters(
-    tmp_path: Path,
-) -> None:
+def test_files_are_read_in_order_of_seconds_and_then_counters(tmp_path: Path) -> None:
     names = ["9.m0", "100.a.7.2", "100.a.7.10.v2", "1000.z"]
     for step, name in enumerate(names):
         (tmp_path / f"events.out.tfevents.{name}").write_bytes(scalar(step))
@@ -156,9 +152,7 @@ def test_files_are_read_in_the_order_of_their_seconds_and_then_of_their_counters
     assert steps(reader(tmp_path).read()) == [0, 1, 2, 3]
 
 
-def test_a_file_with_a_successor_is_read_to_its_end_and_half_a_record_there_does_not_stop_it(
-    file: Path,
-) -> None:
+def test_superseded_file_is_read_to_its_end_despite_half_a_record(file: Path) -> None:
     follows = reader(file.parent)
     file.write_bytes(scalar(1) + scalar(2)[:-1])
     assert steps(follows.read()) == [1]
@@ -166,7 +160,7 @@ def test_a_file_with_a_successor_is_read_to_its_end_and_half_a_record_there_does
     assert steps(follows.read()) == [3]
 
 
-def test_the_place_in_a_file_that_is_gone_leads_to_the_files_after_it(file: Path) -> None:
+def test_position_in_a_deleted_file_leads_to_later_files(file: Path) -> None:
     file.write_bytes(scalar(1) + scalar(2))
     stretch = reader(file.parent).batch(0, 1)
     file.unlink()
@@ -255,7 +249,7 @@ def test_a_flood_is_read_in_parts(file: Path, monkeypatch: pytest.MonkeyPatch) -
     assert [n for part in parts for n in part] == expected
 
 
-def test_a_folder_of_too_many_files_is_read_as_far_as_it_goes(
+def test_folder_of_too_many_files_is_read_up_to_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tensorboard, "MOST_FILES", 3)

@@ -333,7 +333,7 @@ def test_what_nobody_follows_is_forgotten(cluster: RayCluster, line: Said, tmp_p
     asyncio.run(scene())
 
 
-def test_the_start_of_a_machine_that_died_stays_lost_when_its_group_is_removed(
+def test_start_on_a_dead_machine_stays_lost_after_group_removal(
     cluster: RayCluster, line: Said, tmp_path: Path
 ) -> None:
     async def scene() -> None:

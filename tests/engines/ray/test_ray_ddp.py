@@ -57,9 +57,7 @@ async def next_of(engine: Engine, kind: type) -> object:
     return event
 
 
-def test_training_goes_on_from_two_machines_to_two_gpus_of_one_and_back(
-    state: Path, ray: RayCluster
-) -> None:
+def test_training_moves_from_two_machines_to_one_and_back(state: Path, ray: RayCluster) -> None:
     if importlib.util.find_spec("torch") is None:
         missing("torch is not installed (Python package torch)")
     folder = state.parent / "checkpoints"

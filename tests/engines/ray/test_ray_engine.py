@@ -99,7 +99,7 @@ async def opened(
         await cluster.close()
 
 
-def test_gpus_that_others_use_are_not_used_and_a_start_without_room_is_called_off(
+def test_gpus_used_by_others_are_avoided_and_impossible_starts_cancelled(
     state: Path, owners: Owners, tidy: RayCluster
 ) -> None:
     """Ray never says that a placement group has no room, or never will have."""

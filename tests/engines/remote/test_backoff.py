@@ -33,7 +33,7 @@ def test_a_machine_whose_supervisors_are_silent_rests_longer_each_time() -> None
     assert lengths == [60.0, 120.0, 240.0]
 
 
-def test_a_machine_that_was_down_is_used_as_soon_as_it_is_up() -> None:
+def test_recovered_machine_is_used_at_once() -> None:
     resting = MachineBackoff(lambda: 1000.0)
     opened(resting).quiet = True
     resting.is_down("n0")

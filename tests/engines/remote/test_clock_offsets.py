@@ -33,7 +33,7 @@ def test_readings_of_long_ago_do_not_count() -> None:
     assert 0.0 <= error < 0.07
 
 
-def test_a_machine_that_nobody_heard_of_for_long_has_to_say_again_what_time_it_has() -> None:
+def test_machine_silent_for_long_must_report_its_clock_again() -> None:
     clocks = ClockOffsets("here")
     assert not clocks.knows("there", 0.0)
     clocks.learn("there", 500.0, 1.0)

@@ -189,7 +189,7 @@ def test_starts_that_nobody_follows_are_called_off(
     play(scene())
 
 
-def test_a_start_that_is_known_never_to_have_run_ends_with_the_reason(
+def test_start_that_certainly_never_ran_ends_with_the_reason(
     state: Path, owners: Owners, scheduler: PretendScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def places(self: PretendLauncher) -> dict[str, LaunchStage]:

@@ -129,7 +129,7 @@ def test_what_slurm_will_never_start_says_why(
     play(scene())
 
 
-def test_on_a_machine_that_is_drained_nothing_begins_and_what_runs_goes_on(
+def test_drained_machine_starts_nothing_and_keeps_its_running_jobs(
     state: Path, owners: Owners, slurm: SlurmCluster
 ) -> None:
     async def scene() -> None:

@@ -128,9 +128,7 @@ def test_no_character_is_torn(tmp_path: Path, most: int) -> None:
     assert piece_of(str(path), place, 10).text == "ü"
 
 
-def test_half_a_character_at_the_end_of_a_log_that_is_over_is_not_waited_for(
-    tmp_path: Path,
-) -> None:
+def test_half_a_character_at_the_end_of_a_closed_log_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"a\xc3")
     assert piece_of(str(path), 0, 10).next == 1

@@ -46,9 +46,7 @@ def test_the_base_is_the_processes_own_group_where_version_2_is_mounted(
     assert find_base(mounts, membership) == base
 
 
-def test_a_folder_that_is_no_group_kills_nothing_and_is_not_taken_for_empty(
-    tmp_path: Path,
-) -> None:
+def test_non_cgroup_folder_kills_nothing_and_is_not_taken_for_empty(tmp_path: Path) -> None:
     """On a tmpfs the files could be written to, to no effect."""
     group = Cgroup(str(tmp_path))
     with pytest.raises(FileNotFoundError):
@@ -89,7 +87,7 @@ sys.exit(control_probe.main("cgroup", sys.argv[1]))
 """
 
 
-def test_files_that_can_be_written_to_no_effect_do_not_pass_for_a_group(tmp_path: Path) -> None:
+def test_ineffective_writable_files_do_not_pass_for_a_cgroup(tmp_path: Path) -> None:
     """Everything says that the victim is dead, and its end of the pipe says that it is not."""
     group = tmp_path / "group"
     mark = f"TEST_MARK={uuid.uuid4().hex}"

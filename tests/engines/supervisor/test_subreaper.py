@@ -86,9 +86,7 @@ def test_a_subreaper_dies_with_its_holder_however_that_dies(made: Attempt) -> No
     assert processes.start_time(subreaper) is None
 
 
-def test_what_a_supervisor_leaves_is_killed_and_the_last_word_is_written_for_it(
-    made: Attempt,
-) -> None:
+def test_leftovers_of_a_supervisor_are_killed_and_its_end_is_recorded(made: Attempt) -> None:
     holder, _, supervisor = held(made)
     os.kill(supervisor, signal.SIGKILL)
     page = until_over(made)

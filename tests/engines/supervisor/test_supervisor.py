@@ -90,9 +90,7 @@ def test_how_far_a_job_is_outlasts_a_node_that_is_dead(
     assert found == MetricSample(12.0, 0.25, None)
 
 
-def test_of_a_job_on_several_machines_only_the_first_part_keeps_how_far_it_is(
-    state: Path, owners: Owners
-) -> None:
+def test_only_the_first_part_of_a_job_records_progress(state: Path, owners: Owners) -> None:
     says = """echo '{"it": 12}' > "$THEMIS_METRICS" """
     made = attempt(state, owners, says, rank=1, world=2, rendezvous="m0:20000")
     ran(made)

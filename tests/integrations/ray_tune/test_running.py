@@ -263,9 +263,7 @@ def test_a_trial_whose_node_was_killed_is_no_failure(staged: Staged) -> None:
     assert trial.max_failures == 0, "a failure of its own counts"
 
 
-def test_a_trial_that_was_being_started_when_its_node_was_killed_is_no_failure(
-    staged: Staged,
-) -> None:
+def test_trial_starting_when_its_node_was_killed_is_no_failure(staged: Staged) -> None:
     stage = staged(None, 1)
     (trial,) = stage.tune.trials
     stage.node_server.come("0")
@@ -276,7 +274,7 @@ def test_a_trial_that_was_being_started_when_its_node_was_killed_is_no_failure(
     assert trial.max_failures == 1
 
 
-def test_a_save_that_a_kill_cut_short_does_not_end_the_trial_later(staged: Staged) -> None:
+def test_interrupted_save_does_not_end_the_trial_later(staged: Staged) -> None:
     stage = staged(None, 1)
     (trial,) = stage.tune.trials
     stage.node_server.come("0")

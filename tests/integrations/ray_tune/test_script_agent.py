@@ -146,7 +146,7 @@ def test_a_trial_that_is_unpaused_runs_again() -> None:
     assert list(played.runs) == ["0"]
 
 
-def test_one_that_failed_to_start_is_not_brought_back_while_it_is_parked() -> None:
+def test_parked_trial_that_failed_to_start_is_not_resumed() -> None:
     played = Played(retries=5)
     played.begin()
     played.grant(0)

@@ -104,7 +104,7 @@ def test_nodes_get_rays_settings_and_its_token(
 
 
 @pytest.mark.parametrize("mode", ["", "disabled"])
-def test_a_token_that_this_ray_does_not_ask_for_stays_where_it_is(
+def test_unneeded_ray_token_is_not_passed_to_nodes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: str
 ) -> None:
     (tmp_path / ".ray").mkdir()

@@ -183,7 +183,7 @@ def test_no_node_is_started_where_others_can_interfere(
 
 
 @pytest.mark.parametrize("options", [["--labels=a=b,c=d"], ["--labels", "a=b,c=d"]])
-def test_labels_of_the_user_do_not_hide_that_a_node_is_a_node(
+def test_user_labels_do_not_hide_the_trial_label_of_a_node(
     monkeypatch: pytest.MonkeyPatch, options: list[str]
 ) -> None:
     monkeypatch.setenv(trial_node.OPTIONS_VARIABLE, json.dumps([*options, "--verbose"]))

@@ -23,7 +23,7 @@ STAYS = TrialNode(key=7, world=1, gpus=1, widest=1, grace=10.0)
 LEAVES = TrialNode(key=7, world=1, gpus=1, widest=1, grace=10.0, leaving_since=100.0)
 
 
-def test_each_trial_has_a_job_of_its_own_until_there_are_no_more() -> None:
+def test_each_trial_has_its_own_job_until_none_is_left() -> None:
     books = TrialBook(["0", "1"])
     first, second = books.add("a"), books.add("b")
     assert first is not None
@@ -42,7 +42,7 @@ def test_jobs_want_gpus_only_for_trials_that_should_run() -> None:
     assert books.unused == {"2"}
 
 
-def test_a_trial_whose_gpus_are_on_the_wrong_machines_gives_them_back_for_a_while() -> None:
+def test_trial_with_gpus_on_wrong_machines_releases_them_for_a_while() -> None:
     books = TrialBook(["0"])
     entry = books.add("a")
     assert entry is not None
@@ -76,7 +76,7 @@ def test_what_the_wrapped_scheduler_decides_stays(decided: str) -> None:
     assert entry.by_lease is (decided != PAUSE)
 
 
-def test_a_trial_that_does_not_report_is_paused_before_its_grace_is_over() -> None:
+def test_silent_trial_is_paused_before_its_grace_ends() -> None:
     entry = TuneTrial("0", node=7)
     assert not must_pause(entry, STAYS, 1000.0)
     assert not must_pause(entry, LEAVES, 104.0)

@@ -110,7 +110,7 @@ def test_the_example_becomes_an_app(place: Path) -> None:
 
 
 @only_engines
-def test_two_scripts_share_gpus_to_the_end_with_the_results_they_have_alone(place: Path) -> None:
+def test_two_scripts_sharing_gpus_get_the_results_of_separate_runs(place: Path) -> None:
     told = play(place, "sharing")
     assert told["codes"] == {"brackets": 0, "rungs": 0, "alone": 0}
     assert told["outcomes"] == {"brackets": "finished", "rungs": "finished"}

@@ -102,7 +102,7 @@ class Scene:
         asyncio.run(scene())
 
 
-def test_each_machine_has_a_node_once_the_service_has_given_it_a_token(tmp_path: Path) -> None:
+def test_each_machine_gets_a_node_after_the_service_issued_a_token(tmp_path: Path) -> None:
     async def work(scene: Scene) -> None:
         await scene.until(lambda: wanted_machines(scene.folder) == ("m0", "m1"))
         assert scene.bridge.nodes == ()
@@ -318,9 +318,7 @@ def test_the_service_starts_a_bridge_once_and_gives_tokens_to_its_machines(
     assert len(started) == 2
 
 
-def test_a_new_service_on_machines_of_an_old_one_gives_tokens_that_they_take(
-    tmp_path: Path,
-) -> None:
+def test_new_service_grants_lease_tokens_above_those_of_old_machines(tmp_path: Path) -> None:
     config = config_in(tmp_path)
     gpus = engine_folder(config) / "m0" / "gpus"
     gpus.mkdir(parents=True)

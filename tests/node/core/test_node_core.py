@@ -194,7 +194,7 @@ def test_a_renewed_lease_does_not_touch_the_process() -> None:
     assert "Renew" in names
 
 
-def test_a_process_saves_before_its_lease_ends_and_is_killed_at_its_end() -> None:
+def test_process_saves_before_its_lease_ends_and_is_killed_then() -> None:
     bench = Bench().started(remaining=8.0)
     assert cmd.Checkpoint(1) not in bench.handle(ev.Ticked(5.9))
     assert cmd.Checkpoint(1) in bench.handle(ev.Ticked(6.0))
@@ -239,9 +239,7 @@ def test_a_stopped_run_gets_its_grace_and_no_more() -> None:
         pytest.param(5.0, 6.0, id="it needs more than the service allows for"),
     ],
 )
-def test_a_run_with_a_grace_of_its_own_saves_so_long_before_its_lease_ends(
-    grace: float, told: float
-) -> None:
+def test_run_with_its_own_grace_saves_that_long_before_expiry(grace: float, told: float) -> None:
     bench = Bench()
     orders = bench.orders(leases=(lease(5, 8.0),), runs=(run(1, 5, grace=grace),))
     [start] = [item for item in bench.tell(1.0, orders) if isinstance(item, cmd.StartRun)]
@@ -278,7 +276,7 @@ def test_a_node_adopts_what_runs_with_its_tokens_and_limits() -> None:
     assert cmd.Checkpoint(1) in bench.handle(ev.Ticked(6.0))
 
 
-def test_a_node_that_lost_its_disk_counts_on_from_what_the_service_knows() -> None:
+def test_node_without_its_disk_continues_the_services_boot_count() -> None:
     bench = Bench()
     outdated = replace(bench.orders(), boot=7, outdated=True)
     commands = bench.tell(1.0, outdated)
@@ -309,7 +307,7 @@ def test_a_failed_gpu_takes_nothing() -> None:
         pytest.param(ev.Fault.ORPHAN, "error 79", id="it is empty, and not well"),
     ],
 )
-def test_a_gpu_with_two_faults_is_out_of_use_until_both_are_over(over: ev.Fault, left: str) -> None:
+def test_gpu_with_two_faults_is_unusable_until_both_end(over: ev.Fault, left: str) -> None:
     bench = Bench()
     bench.handle(ev.GpuFailed(0.5, 0, "a job without a record", ev.Fault.ORPHAN))
     bench.handle(ev.GpuFailed(0.6, 0, "error 79"))
@@ -367,7 +365,7 @@ def test_points_do_not_overtake_a_report_that_is_under_way() -> None:
     assert bench.report.number == number
 
 
-def test_points_wait_for_a_while_and_for_an_answer_if_that_is_overdue() -> None:
+def test_points_wait_for_their_interval_and_for_an_overdue_answer() -> None:
     bench = Bench()
     calm = LeaseTerms(heartbeat=8.0, node_ttl=300.0, grace=2.0)
     orders = bench.orders(leases=(lease(5, 600.0),), runs=(run(1, 5),))
@@ -434,7 +432,7 @@ def asking(bench: Bench, *wanted: LogWanted) -> Orders:
     return replace(bench.orders(leases=(lease(5),), runs=(run(1, 5),)), logs=wanted)
 
 
-def test_a_log_that_is_wanted_is_read_once_and_told_until_it_is_wanted_no_more() -> None:
+def test_requested_log_is_read_once_and_sent_until_no_longer_requested() -> None:
     bench = Bench().started()
     assert cmd.ReadLogs((want(1),)) in bench.tell(2.0, asking(bench, want(1)))
     bench.handle(ev.LogsRead(2.1, ((want(1), part(1)),)))
@@ -478,7 +476,7 @@ def test_a_report_says_whether_a_run_ended_by_itself(at: float, told: bool) -> N
     assert [each.interrupted for each in bench.report.runs] == [told]
 
 
-def test_a_report_says_that_a_run_was_told_to_go_by_its_node() -> None:
+def test_report_marks_a_run_that_its_node_interrupted() -> None:
     bench = Bench().started(remaining=10.0)
     assert "Checkpoint" in kinds(bench.handle(ev.Ticked(8.0)))
     # The round was late, and its lease goes on after all.
@@ -488,7 +486,7 @@ def test_a_report_says_that_a_run_was_told_to_go_by_its_node() -> None:
 
 
 @pytest.mark.parametrize(("until", "told"), [(-1.0, True), (5.0, False)])
-def test_a_run_that_ended_while_its_node_was_away_was_told_to_if_its_time_was_over(
+def test_run_that_ended_after_its_deadline_unobserved_counts_as_interrupted(
     until: float, told: bool
 ) -> None:
     limits = ev.RunLimits(until, until, until)

@@ -483,7 +483,7 @@ def test_who_tries_a_name_that_is_taken_does_not_touch_its_past(tmp_path: Path) 
     assert (rows["ann-sweep"].owner, rows["ann-second"].owner) == ("ann", "ann")
 
 
-def test_a_name_that_is_used_anew_right_after_a_restart_begins_without_a_past() -> None:
+def test_name_reused_after_a_restart_starts_without_history() -> None:
     past = PageHistory(departed(), owner)
     arrived = ev.AppArrived(25.0, simple_app("twice", owner="bob"))
     give(past, events=(arrived,))

@@ -66,9 +66,7 @@ def test_a_killed_node_loses_no_gpu_and_its_jobs_go_elsewhere(place: Path) -> No
     play(scene())
 
 
-def test_a_node_stopped_for_longer_than_a_lease_lets_go_before_its_gpu_is_given_on(
-    place: Path,
-) -> None:
+def test_node_stopped_beyond_its_lease_frees_the_gpu_before_reuse(place: Path) -> None:
     async def scene() -> None:
         async with open_stage(place, {"m0": 1}) as stage:
             first = await submit(stage, "first")
@@ -117,9 +115,7 @@ def test_a_stopped_service_takes_nothing_from_nodes_that_it_did_not_hear(place: 
     play(scene())
 
 
-def test_a_service_stopped_for_longer_than_liveness_finds_gpus_empty_and_begins_anew(
-    place: Path,
-) -> None:
+def test_service_stopped_beyond_liveness_finds_gpus_empty_and_restarts_jobs(place: Path) -> None:
     async def scene() -> None:
         async with open_stage(place, {"m0": 1}) as stage:
             agent = await submit(stage, "sweep")
@@ -136,9 +132,7 @@ def test_a_service_stopped_for_longer_than_liveness_finds_gpus_empty_and_begins_
     play(scene())
 
 
-def test_a_node_that_is_cut_off_lets_go_before_its_gpu_is_given_on_and_rejoins(
-    place: Path,
-) -> None:
+def test_disconnected_node_frees_its_gpu_before_reuse_and_rejoins(place: Path) -> None:
     async def scene(link: Link) -> None:
         async with open_stage(place, {}, host=link.here) as stage:
             await stage.add_node("far", 1, link.inside)

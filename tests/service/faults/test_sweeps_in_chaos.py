@@ -229,7 +229,7 @@ def outcome(found: dict[str, Any]) -> Any:
     return found["outcome"], found["best"], jobs
 
 
-def test_a_sweep_that_is_disturbed_in_every_way_trains_what_it_would_have(place: Path) -> None:
+def test_disturbed_sweep_trains_the_same_as_an_undisturbed_one(place: Path) -> None:
     async def scene() -> None:
         async with open_stage(place, {"m0": 2, "m1": 2}, settings=QUICK) as stage:
             expected = await undisturbed(stage)

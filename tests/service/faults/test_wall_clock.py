@@ -29,7 +29,7 @@ def library() -> Path:
     return found[0]
 
 
-def test_no_lease_ends_and_no_job_is_started_again_when_the_wall_clock_jumps(
+def test_wall_clock_jump_ends_no_lease_and_restarts_no_job(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = place / "clock"

@@ -85,7 +85,7 @@ def test_a_key_that_cannot_be_stored_is_refused(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
-def test_a_machine_that_is_gone_for_good_is_shown_no_more_until_it_is_back(tmp_path: Path) -> None:
+def test_machine_gone_for_good_is_hidden_until_it_returns(tmp_path: Path) -> None:
     async def look(http: HttpService) -> tuple[list[str], int, bool]:
         nodes = (await http.call("root", "GET", "/v1/nodes")).json()["nodes"]
         counts = (await http.call("root", "GET", "/v1/apps")).json()["gpus"]
@@ -119,7 +119,7 @@ def test_a_machine_that_is_gone_for_good_is_shown_no_more_until_it_is_back(tmp_p
     asyncio.run(work())
 
 
-def test_a_gpu_is_said_to_be_back_only_if_it_was_out_of_use(tmp_path: Path) -> None:
+def test_gpu_is_restored_only_if_it_was_out_of_use(tmp_path: Path) -> None:
     async def work() -> None:
         async with http_service(tmp_path) as http:
             restore = ("POST", "/v1/nodes/m0/gpus/0/restore")
@@ -225,7 +225,7 @@ def test_what_the_service_could_not_do_is_audited_as_failed(tmp_path: Path) -> N
     asyncio.run(work())
 
 
-def test_what_is_done_and_cannot_be_stored_is_told_like_any_other_error(tmp_path: Path) -> None:
+def test_result_that_cannot_be_stored_is_reported_as_an_error(tmp_path: Path) -> None:
     async def work() -> None:
         async with http_service(tmp_path) as http:
 
@@ -267,7 +267,7 @@ def test_a_machine_says_how_it_is(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
-def test_why_an_engine_has_no_machines_is_told_in_full_to_operators_only(tmp_path: Path) -> None:
+def test_engine_trouble_is_explained_in_full_to_operators_only(tmp_path: Path) -> None:
     async def work() -> None:
         async with http_service(tmp_path, machines=()) as http:
             answer = (await http.call("root", "GET", "/v1/nodes")).json()
@@ -331,7 +331,7 @@ def test_every_verb_of_a_route_is_in_the_table_and_its_description() -> None:
     assert len({(item.method, item.path) for item in ROUTES}) == len(ROUTES)
 
 
-def test_a_browser_logs_in_once_by_a_link_and_writes_only_from_our_pages(tmp_path: Path) -> None:
+def test_browser_logs_in_once_by_link_and_writes_from_own_pages_only(tmp_path: Path) -> None:
     async def work() -> None:
         async with http_service(tmp_path) as http:
             path = (await http.call("ann", "POST", "/v1/login-links")).json()["path"]
@@ -471,7 +471,7 @@ def test_no_request_makes_the_service_stumble(
         pytest.param({"source": "tensorboard", "path": "../x"}, "metric.path", id="elsewhere"),
     ],
 )
-def test_a_metric_that_no_node_can_read_is_refused_when_the_app_is_submitted(
+def test_metric_that_no_node_can_read_is_refused_at_submission(
     tmp_path: Path, metric: dict[str, str], told: str
 ) -> None:
     async def work() -> None:

@@ -54,7 +54,7 @@ def test_rounds_come_in_pages_the_newest_page_first(tmp_path: Path) -> None:
     assert few == ([120], 120)
 
 
-def test_a_page_holds_no_more_than_is_allowed_however_much_is_asked_for(tmp_path: Path) -> None:
+def test_page_size_is_limited_whatever_the_request(tmp_path: Path) -> None:
     (page,) = with_rounds(tmp_path, 120, "?limit=100000")
     assert page == (list(range(21, 121)), 21)
 
@@ -72,7 +72,7 @@ def test_without_rounds_a_page_is_empty(tmp_path: Path) -> None:
     assert with_rounds(tmp_path, 0, "", "?before=5") == [([], None)] * 2
 
 
-def test_a_page_of_large_rounds_ends_early_and_says_where_to_go_on(tmp_path: Path) -> None:
+def test_page_of_large_rounds_ends_early_with_a_cursor(tmp_path: Path) -> None:
     async def work() -> None:
         async with http_service(tmp_path) as http:
             for number in (1, 2, 3):

@@ -34,7 +34,7 @@ def test_bids_that_are_all_there_early_end_the_round_early() -> None:
 
 
 @pytest.mark.parametrize("other", [0, 6])
-def test_what_was_asked_in_other_rounds_or_outside_of_any_does_not_count(other: int) -> None:
+def test_requests_of_other_rounds_do_not_set_the_deadline(other: int) -> None:
     deadlines = BidDeadlines()
     deadlines.note(ask(other, 50.0))
     assert deadlines.of(solve(7, at=100.0), SETTINGS).ready == pytest.approx(100.8)

@@ -86,7 +86,7 @@ def test_a_worker_that_is_late_is_not_waited_for_and_lives_on() -> None:
     during(work, sys.executable, "-c", SLOW % "True")
 
 
-def test_a_worker_that_is_far_too_late_is_killed_behind_the_round_s_back() -> None:
+def test_worker_far_past_its_deadline_is_killed_in_the_background() -> None:
     async def work(solving: SolverClient) -> None:
         await solving.start()
         worker = solving.process_id

@@ -19,7 +19,7 @@ def lines(found: list[TraceJob], gap: float = 60.0, most: int = 100) -> list[lis
     return [[job.line for job in app.jobs] for app in apps]
 
 
-def test_like_jobs_a_minute_apart_are_one_app_and_a_second_more_are_two() -> None:
+def test_similar_jobs_a_minute_apart_are_one_app_and_later_ones_two() -> None:
     assert lines(jobs((0, "a", 1), (60, "a", 1), (121, "a", 1))) == [[2, 3], [4]]
 
 
@@ -32,7 +32,7 @@ def test_a_long_burst_is_cut_at_the_most_jobs() -> None:
     assert lines(jobs(*[(n, "a", 1) for n in range(5)]), most=2) == [[2, 3], [4, 5], [6]]
 
 
-def test_rows_out_of_order_are_put_in_order_and_ties_keep_their_lines() -> None:
+def test_rows_are_sorted_and_ties_keep_their_line_order() -> None:
     found = jobs((90, "a", 1), (0, "a", 1), (50, "a", 1), (50, "a", 1))
     assert lines(found) == [[3, 4, 5, 2]]
 

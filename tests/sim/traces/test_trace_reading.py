@@ -97,7 +97,7 @@ def test_the_philly_table_of_apps_names_them(tmp_path: Path) -> None:
     assert trace.jobs == (TraceJob(2, 22140.0, 9815.0, 1, "6c71a0", "3"),)
 
 
-def test_sacct_counts_a_gpu_once_though_it_is_listed_with_and_without_type(tmp_path: Path) -> None:
+def test_sacct_gpu_listed_with_and_without_type_counts_once(tmp_path: Path) -> None:
     trace = read(tmp_path, SACCT_HEADER + sacct_row())
     (job,) = trace.jobs
     assert (trace.format, job.gpus, job.duration, job.owner) == ("sacct", 4, 100.0, "ann")
@@ -329,7 +329,7 @@ def test_lines_that_straddle_what_is_read_at_once_stay_whole(tmp_path: Path) -> 
     assert [job.owner[2:] for job in trace.jobs] == [str(n) for n in range(len(rows))]
 
 
-def test_empty_fields_at_the_end_of_a_line_in_any_script_are_kept(tmp_path: Path) -> None:
+def test_empty_trailing_fields_are_kept_in_any_script(tmp_path: Path) -> None:
     text = "owner\tsubmit_s\tduration_s\tnum_gpus\tnote\n\u00e9\t0\t1\t1\t\n"
     assert read(tmp_path, text).jobs[0].owner == "\u00e9"
 
@@ -419,7 +419,7 @@ def test_a_file_in_no_known_format_is_refused_with_its_name(
         ),
     ],
 )
-def test_a_file_that_came_by_a_slip_is_named_for_what_it_is(
+def test_file_given_by_mistake_is_named_for_its_kind(
     tmp_path: Path, data: bytes, message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):

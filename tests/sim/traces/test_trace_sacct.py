@@ -46,7 +46,7 @@ def test_seconds_since_1970_and_more_columns_of_23_11() -> None:
     assert trace.clean
 
 
-def test_a_job_that_was_over_and_comes_once_more_is_a_bad_row(tmp_path: Path) -> None:
+def test_job_repeated_after_its_end_is_a_bad_row(tmp_path: Path) -> None:
     text = (FILES / "duplicates-22.05.txt").read_text("utf-8")
     lines = text.splitlines()
     path = tmp_path / "joined.txt"

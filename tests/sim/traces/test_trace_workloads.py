@@ -58,7 +58,7 @@ THREE = ((100.0, 50.0, 4, "Ann"), (130.0, 0.2, 4, "Ann"), (7300.0, 60.0, 1, "bob
 # What becomes of the jobs
 
 
-def test_a_job_needs_the_gpu_time_it_took_and_may_use_the_gpus_it_had() -> None:
+def test_job_needs_its_used_gpu_time_on_its_allocated_gpus() -> None:
     first, second = plan_of(*THREE).workload().apps
     assert [job.max_gpus for job in first.spec.jobs] == [4, 4]
     assert [job.min_gpus for job in first.spec.jobs] == [1, 1]

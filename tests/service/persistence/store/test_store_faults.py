@@ -64,7 +64,7 @@ def on_a_small_disk(folder: Path, what: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_renewals_go_on_when_the_disk_is_full_and_new_work_does_not(tmp_path: Path) -> None:
+def test_renewals_continue_on_a_full_disk_and_new_work_does_not(tmp_path: Path) -> None:
     lines = on_a_small_disk(tmp_path, "full")
     assert "nearly full" in lines[0]
     assert lines[1] == "reserve True"
@@ -96,7 +96,7 @@ def test_new_work_is_refused_while_the_reserve_is_still_there(
         assert store.commit(Batch(entries=(entry(1.0),), essential=False)) == 2
 
 
-def test_a_reserve_is_made_of_real_blocks_and_comes_back_with_room_for_two(
+def test_disk_reserve_has_real_blocks_and_returns_with_double_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = 256 * 1024
@@ -259,7 +259,7 @@ def test_a_log_that_another_file_left_behind_stops_a_restore(path: Path, url: st
         restore(path.with_name("backup"), url, now=NOON)
 
 
-def test_every_restore_of_one_backup_is_above_what_the_last_one_led_to(tmp_path: Path) -> None:
+def test_restore_of_a_backup_exceeds_all_earlier_restores_of_it(tmp_path: Path) -> None:
     with started(f"sqlite:///{tmp_path}/store.sqlite") as store:
         store.commit(RICH)
         store.backup(tmp_path / "backup")
@@ -366,7 +366,7 @@ def test_some_other_program_that_writes_is_waited_for_and_then_told(
 @pytest.mark.parametrize(
     "url", ["store.sqlite", "sqlite:///", "sqlite://x", "mysql://x/y", "postgre://x"]
 )
-def test_what_is_no_url_of_a_store_is_refused_with_what_would_be(url: str) -> None:
+def test_invalid_store_url_is_refused_with_valid_forms(url: str) -> None:
     with pytest.raises(ConfigError, match=r"sqlite:///relative/path.*postgresql://"):
         open_store(url)
 
