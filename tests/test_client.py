@@ -175,7 +175,7 @@ def test_every_route_for_people_has_a_method_that_calls_it() -> None:
     ],
     ids=lambda item: type(item).__name__ if isinstance(item, Exception) else "",
 )
-def test_what_the_service_refuses_comes_back_in_its_words(
+def test_refusal_of_the_service_is_passed_on_verbatim(
     error: Exception, kind: type[RefusedError]
 ) -> None:
     with serving(refusal(error)) as (server, client, waits):
@@ -186,7 +186,7 @@ def test_what_the_service_refuses_comes_back_in_its_words(
         assert (len(server.asked), waits) == (1, [])  # the same again would be refused again
 
 
-def test_an_app_that_is_not_there_is_told_as_such() -> None:
+def test_missing_app_is_reported_as_such() -> None:
     missing = refusal(MissingError("sweep", "there is no such app, or it has ended"))
     with serving(missing) as (_, client, _), pytest.raises(UnknownAppError, match="sweep: there"):
         client.hold("sweep")
@@ -205,7 +205,7 @@ def test_weather_is_waited_for_where_a_second_call_changes_nothing() -> None:
         assert server.asked[0][2]["key"]
 
 
-def test_what_changes_something_is_sent_once() -> None:
+def test_changing_request_is_sent_once() -> None:
     weather = refusal(UnavailableError("the service is stopping"))
     for name, call in CALLS.items():
         if name.startswith("/") or name == "POST /v1/apps":
@@ -216,7 +216,7 @@ def test_what_changes_something_is_sent_once() -> None:
             assert (len(server.asked), waits) == (1, []), name
 
 
-def test_a_caller_with_too_many_calls_comes_again_when_told() -> None:
+def test_throttled_caller_retries_at_the_given_time() -> None:
     limit = refusal(LimitError("caller", "too many calls"))
     with serving((*limit[:2], {"Retry-After": "1"}), ok(nodes=[])) as (_, client, waits):
         assert client.nodes() == {"nodes": []}
@@ -227,7 +227,7 @@ def test_a_caller_with_too_many_calls_comes_again_when_told() -> None:
         assert (caught.value.retry_after, waits) == (3600.0, [])
 
 
-def test_an_error_nobody_expected_comes_with_its_reference() -> None:
+def test_unexpected_error_comes_with_its_reference() -> None:
     failed = refusal(ZeroDivisionError("secret details"))
     with serving(failed) as (server, client, _):
         with pytest.raises(ThemisError, match=failed[1]["reference"]) as caught:
@@ -237,13 +237,13 @@ def test_an_error_nobody_expected_comes_with_its_reference() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"<html>", b"[]", b'"x"', b"", b"\xff", b"[" * 100_000])
-def test_something_else_that_answers_is_told_from_a_service(raw: bytes) -> None:
+def test_foreign_server_is_distinguished_from_a_service(raw: bytes) -> None:
     told = pytest.raises(UnavailableError, match="no Themis service")
     with serving((200, raw, {})) as (_, client, _), told:
         client.about()
 
 
-def test_nobody_there_is_told_with_what_to_do_and_without_the_token() -> None:
+def test_unreachable_service_is_reported_with_advice_and_without_token() -> None:
     with serving(ok()) as (server, _, _):
         port = server.server_port
     client = Client(f"http://127.0.0.1:{port}", TOKEN, sleep=lambda _: None)
@@ -282,7 +282,7 @@ def test_a_token_does_not_leave_this_machine_without_tls() -> None:
     assert TOKEN not in str(caught.value)
 
 
-def test_an_authority_that_is_not_there_is_told(tmp_path: Any) -> None:
+def test_missing_certificate_authority_is_reported(tmp_path: Any) -> None:
     with pytest.raises(MissingFileError):
         Client("https://127.0.0.1", ca=tmp_path / "ca.pem")
     file = tmp_path / "odd.pem"
@@ -385,7 +385,7 @@ def piece(offset: int, text: str, *, over: bool = False) -> Reply:
     return ok(job="0", run=1, offset=offset, next=offset + len(text), text=text, over=over)
 
 
-def test_a_log_is_followed_until_its_job_is_over() -> None:
+def test_log_is_followed_until_its_job_ends() -> None:
     gone = refusal(UnavailableError("the service is stopping"))
     pieces = [piece(0, "ab"), gone, gone, gone, piece(2, ""), piece(2, "c", over=True)]
     with serving(*pieces, piece(3, "", over=True)) as (server, client, waits):
@@ -411,7 +411,7 @@ class Clock:
         self.now += seconds
 
 
-def test_waiting_ends_when_the_app_is_over_or_the_time_is_up() -> None:
+def test_waiting_ends_with_the_app_or_at_the_timeout() -> None:
     clock = Clock()
     seen: list[Any] = []
     running, over = ok(app="x"), ok(app="x", outcome="finished")
@@ -454,7 +454,7 @@ def test_apps_are_listed_worst_off_first() -> None:
         assert [line["app"] for line in client.fair()] == ["b", "a"]
 
 
-def test_a_job_that_is_not_there_is_told_as_such() -> None:
+def test_missing_job_is_reported_as_such() -> None:
     missing = refusal(MissingError("9", "there is no such job"))
     with serving(missing) as (_, client, _), pytest.raises(MissingError) as caught:
         client.logs("x", "9")

@@ -90,7 +90,7 @@ def test_restarted_tuner_continues_the_running_app() -> None:
     assert _submit(client_of(desk), written, None, None) == second
 
 
-def test_an_app_that_the_service_has_forgotten_is_over() -> None:
+def test_app_forgotten_by_the_service_has_ended() -> None:
     desk = Desk()
     desk.forgotten.add(_submit(client_of(desk), _own_app(APP), "own tuner, mine 1", None))
     second = _submit(client_of(desk), _own_app(APP), None, None)
@@ -98,14 +98,14 @@ def test_an_app_that_the_service_has_forgotten_is_over() -> None:
     assert _submit(client_of(desk), _own_app(APP), None, None) == second
 
 
-def test_with_a_key_there_is_one_app_also_when_it_is_over() -> None:
+def test_key_submits_one_app_even_after_its_end() -> None:
     desk = Desk()
     first = _submit(client_of(desk), _own_app(APP), "night-7", None)
     desk.over[first] = "finished"
     assert _submit(client_of(desk), _own_app(APP), "night-7", None) == first
 
 
-def test_what_is_submitted_says_whose_tuner_it_is_and_where_it_runs(tmp_path: Path) -> None:
+def test_submission_names_its_tuner_and_place(tmp_path: Path) -> None:
     (tmp_path / "app.yaml").write_text("name: x\ncommand: [a]\nworkdir: sub\n")
     written = _own_app(tmp_path / "app.yaml")
     assert (written.tuner, written.workdir) == (TunedBy.OWN, str(tmp_path / "sub"))
@@ -248,7 +248,7 @@ def test_tuner_stays_connected_through_a_service_restart_until_the_app_ends(tmp_
     at_the_door(tmp_path, work)
 
 
-def test_whoever_comes_later_takes_over_and_the_other_one_is_told(tmp_path: Path) -> None:
+def test_later_tuner_takes_over_and_the_earlier_one_is_notified(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         app = await submitted(world)
         first, second = Watching(), Watching()

@@ -193,7 +193,7 @@ def test_tuner_killed_at_any_moment_reaches_the_same_end(moment: int) -> None:
     assert (Odd.suggestions, Odd.choices) == (6, 2), "nothing was asked twice"
 
 
-def test_a_choice_that_nobody_heard_is_made_again() -> None:
+def test_choice_that_was_not_acknowledged_is_repeated() -> None:
     service = Service(Stepwise)
     before = (0, dict(service.targets))
     while service.phase == 0:

@@ -111,7 +111,7 @@ def test_sweep_ends_the_same_when_service_and_agents_are_killed(place: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_job_that_cannot_run_gets_its_reason_and_hurts_nobody(place: Path) -> None:
+def test_job_that_cannot_run_gets_its_reason_and_disturbs_no_other(place: Path) -> None:
     async def scene() -> None:
         async with open_stage(place, {"m0": 2}) as stage:
             bad = await submit(stage, sweep(name="bad", command=["/no/such/{q}"], retries=0))

@@ -98,7 +98,7 @@ def test_secrets_in_the_environment_are_in_no_message_and_no_representation() ->
         ({"colour": "red"}, "", "did you mean"),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_key_and_what_is_allowed(
+def test_invalid_value_is_refused_with_its_key_and_the_allowed_ones(
     change: dict[str, Any], key: str, hint: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:

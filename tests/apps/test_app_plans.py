@@ -102,7 +102,7 @@ def test_a_job_finds_its_parameters_and_the_period_of_its_checkpoints() -> None:
     assert found["A"] == "b"
 
 
-def test_what_nobody_knows_is_said_to_be_estimated() -> None:
+def test_unknown_values_are_marked_as_estimated() -> None:
     assert planned(app(search=SEARCH, stop={"max_iterations": 5})).spec.estimated
     known = app(search=SEARCH, stop={"max_iterations": 5}, iteration_seconds=0.5)
     assert not planned(known).spec.estimated

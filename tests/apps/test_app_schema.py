@@ -25,7 +25,7 @@ def app_with(key: str, value: Any) -> dict[str, Any]:
     return app | {outer: {inner: value} if dot else value}
 
 
-def test_an_editor_is_told_which_keys_must_be_there() -> None:
+def test_schema_lists_the_required_keys() -> None:
     assert SCHEMA["required"] == ["name", "command"]
     assert SCHEMA["$defs"]["Search"]["required"] == ["params"]
 

@@ -88,7 +88,7 @@ def test_nothing_of_what_would_run_is_in_a_case() -> None:
         pytest.param(CaseChanges(gpus=tuple(range(2, 11))), "at most 7", id="too many things"),
     ],
 )
-def test_a_wish_that_cannot_be_is_told(wishes: CaseChanges, reason: str) -> None:
+def test_impossible_case_is_reported(wishes: CaseChanges, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         cases(wishes)
 

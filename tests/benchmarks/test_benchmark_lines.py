@@ -58,7 +58,7 @@ def test_a_line_says_how_many_auctions_of_what_kind_it_is_about() -> None:
     assert (line["seeds"], line["every_count"], line["exact_share"]) == (2, True, 1)
 
 
-def test_the_difference_between_two_answers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_difference_between_two_answers_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     auction = _benchmark("auction", monkeypatch)
     problem = generated_problem(16, 6, seed=0)
     best, hasty = solver("default").solve(problem), solver("greedy").solve(problem)
@@ -133,9 +133,7 @@ def test_the_live_service_is_judged_by_the_median_of_its_runs(
     assert {name for name, case in live.CASES.items() if not case.bars} == {"growth"}
 
 
-def test_of_ten_agents_three_are_dead_one_is_slow_and_one_hostile(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_three_of_ten_agents_are_dead_one_slow_one_hostile(monkeypatch: pytest.MonkeyPatch) -> None:
     live = _benchmark("live", monkeypatch)
     agents = tuple(live.AgentPlan(f"app-{number}", "token") for number in range(20))
     kinds = [agent.kind for agent in live.hostile_mix(agents)]
@@ -165,7 +163,7 @@ def test_whatif_benchmark_reports_times_and_no_verdict_on_small_clusters() -> No
     assert len(told) >= 2
 
 
-def test_a_silence_is_found_with_what_was_said_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silence_is_found_with_the_messages_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     module = _benchmark("reproduce", monkeypatch)
     script = "import time; print('begun', flush=True); time.sleep(4); print('over')"
     call = module.listen([sys.executable, "-c", script])

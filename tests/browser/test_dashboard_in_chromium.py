@@ -374,7 +374,7 @@ def test_a_timeline_that_lacks_something_is_asked_for_anew(tabs: Tabs, fresh: st
     ]  # fmt: skip
 
 
-def test_a_tenant_sees_no_name_of_anybody_else(tabs: Tabs, service: Live) -> None:
+def test_tenant_sees_no_names_of_other_tenants(tabs: Tabs, service: Live) -> None:
     service.submit("ann", "secret-sweep")
     service.submit("bob", "own-sweep")
     tab = tabs.open()
@@ -412,9 +412,7 @@ def test_a_stream_ends_with_its_tab(tabs: Tabs, service: Live) -> None:
     service.do(counted(0))
 
 
-def test_a_browser_logs_out_and_one_that_lost_the_service_says_so(
-    tabs: Tabs, service: Live
-) -> None:
+def test_browser_logs_out_and_reports_a_lost_service(tabs: Tabs, service: Live) -> None:
     one, two = tabs.open(), tabs.open()
     one.forgiven = two.forgiven = ("401", "ERR_", "503")
     one.enter(service.login("root"))

@@ -51,7 +51,7 @@ def test_nothing_that_begins_so_is_not_found(cli: Cli) -> None:
     assert cli("logs", "(another").code == 3
 
 
-def test_no_other_app_suffers_for_one_that_is_over(cli: Cli, service: Service) -> None:
+def test_ended_app_name_affects_no_other_app(cli: Cli, service: Service) -> None:
     service.answers["GET /v1/apps"] = {"apps": [{"app": "vgg-1-2"}], "gpus": {}}
     service.answers["POST /v1/apps/vgg-1-2/cancel"] = {"done": True}
     assert cli("cancel", "vgg-1").code == 3
@@ -75,13 +75,13 @@ def test_a_beginning_is_enough_for_tenants_too(cli: Cli, sealed: Service) -> Non
     assert cli("cancel", "res").code == 2
 
 
-def test_a_tenant_is_told_that_no_own_app_is_called_so(cli: Cli, sealed: Service) -> None:
+def test_tenant_sees_that_no_own_app_has_this_name(cli: Cli, sealed: Service) -> None:
     done = cli("status", "other")
     assert done.code == 3
     assert "you have no app of this name" in done.err
 
 
-def test_what_a_role_may_not_do_at_all_is_denied(cli: Cli, sealed: Service) -> None:
+def test_forbidden_operation_of_a_role_is_denied(cli: Cli, sealed: Service) -> None:
     sealed.answers["GET /v1/whoami"] = {"role": "viewer", "subject": "eve"}
     assert cli("cancel", "other").code == 5
     sealed.answers["POST /v1/apps/vgg/cancel"] = DeniedError("viewer eve", "not to viewers")

@@ -56,7 +56,7 @@ def test_a_simulated_run_leaves_auctions_and_a_line_about_them(cli: Cli, tmp_pat
     assert "CPU ms" in done.out
 
 
-def test_what_was_kept_is_told_as_json(cli: Cli, recorded_log: Path, tmp_path: Path) -> None:
+def test_kept_result_is_printed_as_json(cli: Cli, recorded_log: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = cli(
         "-q", "auction", "record", "--from", recorded_log, "--every", 3, "--out", out, "--json"
@@ -153,7 +153,7 @@ def test_a_run_without_auctions_leaves_no_folder(cli: Cli, tmp_path: Path) -> No
     assert not (tmp_path / "out").exists()
 
 
-def test_bidders_that_no_auction_has_are_told(cli: Cli, recorded_log: Path, tmp_path: Path) -> None:
+def test_unknown_bidders_are_reported(cli: Cli, recorded_log: Path, tmp_path: Path) -> None:
     done = cli(
         "auction", "record", "--from", recorded_log, "--bidders", 99, "--out", tmp_path / "o"
     )
@@ -207,7 +207,7 @@ def test_several_auctions_are_a_line_each(cli: Cli, recorded: Path) -> None:
     assert all("auction-0" in line and "yes" in line for line in lines)
 
 
-def test_everything_is_told_as_json(cli: Cli, recorded: Path) -> None:
+def test_all_output_is_available_as_json(cli: Cli, recorded: Path) -> None:
     done = cli("-q", "auction", "solve", *_files(recorded), "--json")
     told = json.loads(done.out)["files"]
     assert [item["file"] for item in told] == [str(path) for path in _files(recorded)]
@@ -266,14 +266,14 @@ def test_a_budget_given_wins_over_the_recorded_one(
 
 
 @pytest.mark.parametrize("budget", [0, 10**12 + 1, 10**30])
-def test_a_budget_that_nobody_means_is_refused(cli: Cli, recorded: Path, budget: int) -> None:
+def test_absurd_budget_is_refused(cli: Cli, recorded: Path, budget: int) -> None:
     done = cli("auction", "solve", _files(recorded)[0], "--budget", budget)
     assert done.code == 2
     assert "--budget" in done.err
     assert str(budget) in done.err
 
 
-def test_what_is_not_proven_is_told(cli: Cli, tmp_path: Path) -> None:
+def test_unproven_answer_is_reported_as_such(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "auction.json"
     file.write_text(auction_text(AuctionFile(generated_problem(64, 10, 1))))
     words = {
@@ -286,7 +286,7 @@ def test_what_is_not_proven_is_told(cli: Cli, tmp_path: Path) -> None:
         assert said in done.out
 
 
-def test_one_of_a_kind_is_told_as_one(cli: Cli, tmp_path: Path) -> None:
+def test_single_item_is_printed_in_the_singular(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "auction.json"
     bidder = Bidder(AppId("only"), 1.0, 2.0, (Candidate((Chunk(0, 1),), 1.0),))
     problem = Problem((OfferedMachine(0, 0, (1,)),), (bidder,))
@@ -319,7 +319,7 @@ def test_a_recorded_claim_that_cannot_be_is_a_failure(cli: Cli, recorded: Path) 
     assert "contradiction" in both.out
 
 
-def test_a_wrong_recorded_answer_is_shown_and_told(cli: Cli, recorded: Path) -> None:
+def test_wrong_recorded_answer_is_shown(cli: Cli, recorded: Path) -> None:
     file = _files(recorded)[2]
     _change(file, lambda data: data["answer"].update(winners={"ghost": {"row": 5, "chunks": []}}))
     done = cli("-q", "auction", "solve", file, "--json")

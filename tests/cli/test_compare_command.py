@@ -104,7 +104,7 @@ def test_flags_win_over_the_file(cli: Cli, tmp_path: Path) -> None:
         (("--apps", "0"), ("apps: got 0",)),
     ],
 )
-def test_mistakes_are_told_before_anything_runs(
+def test_mistakes_are_reported_before_anything_runs(
     cli: Cli, args: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
     done = cli("sim", "compare", "--cluster", "demo16", *args, "--json")

@@ -92,7 +92,7 @@ def test_options_of_an_unknown_policy_are_not_judged(cli: Cli, tmp_path: Path) -
     assert "margin" not in done.err
 
 
-def test_all_mistakes_of_a_cluster_are_told(cli: Cli, tmp_path: Path) -> None:
+def test_all_mistakes_of_a_cluster_are_reported(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "lab.yaml"
     file.write_text(
         "name: LAB\nracks:\n  - machines:\n    - {name: a, slots: 2x}\n"

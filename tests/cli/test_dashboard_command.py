@@ -12,7 +12,7 @@ from typing import Any
 Cli = Callable[..., Any]
 
 
-def test_what_is_not_there_or_no_run_is_told_in_one_line(cli: Cli, tmp_path: Path) -> None:
+def test_missing_path_or_non_run_is_reported_in_one_line(cli: Cli, tmp_path: Path) -> None:
     gone = cli("dashboard", tmp_path / "gone")
     assert (gone.code, gone.err.count("\n")) == (3, 1)
     other = cli("dashboard", tmp_path)

@@ -80,7 +80,7 @@ def test_an_app_that_did_not_finish_is_a_failure(cli: Cli, played: dict[str, Any
     assert cli("demo", "--json").code == 1
 
 
-def test_what_is_kept_has_the_summary_too(cli: Cli, played: dict[str, Any], tmp_path: Path) -> None:
+def test_kept_demo_folder_has_the_summary(cli: Cli, played: dict[str, Any], tmp_path: Path) -> None:
     assert cli("demo", "--keep", tmp_path).code == 0
     assert '"rho": 0.98' in (tmp_path / "summary.json").read_text()
 
@@ -95,7 +95,7 @@ def test_a_folder_with_something_in_it_is_not_taken(cli: Cli, tmp_path: Path) ->
     assert "a folder that can be written" in again.err
 
 
-def test_a_line_of_the_timeline_shows_who_held_a_gpu_when() -> None:
+def test_timeline_line_shows_the_holders_of_a_gpu() -> None:
     lines = [line.plain for line in timeline_lines(MADE, 20)]
     assert lines[0] == "Who held which GPU?  R ridge  · nobody"
     assert lines[2] == "m0     0  " + "·" * 5 + "R" * 15
@@ -137,7 +137,7 @@ LOOK = Observation(
 )  # fmt: skip
 
 
-def test_the_table_shows_who_is_there_who_comes_and_who_holds_what() -> None:
+def test_table_shows_current_and_coming_apps_and_their_gpus() -> None:
     out = Console(file=io.StringIO(), width=80)
     out.print(picture(LOOK, watch_of("ridge", "network")))
     text = out.file.getvalue()  # type: ignore[attr-defined] # a StringIO
@@ -156,7 +156,7 @@ def test_without_a_terminal_a_line_tells_of_each_change(capsys: pytest.CaptureFi
     assert "OUTBID, 2 of 6 GPUs, phase 2 of 3, 1 running, 1 stopped" in err
 
 
-def test_who_wants_quiet_sees_nothing_meanwhile(
+def test_quiet_demo_prints_nothing_meanwhile(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(STYLE, "quiet", True)

@@ -66,7 +66,7 @@ def test_the_last_lines_are_looked_for_as_far_back_as_needed(cli: Cli, service: 
     assert [offset for offset in log.asked if offset < 0] == [-4096, -4 * 4096, -16 * 4096, -262144]
 
 
-def test_following_goes_on_until_the_job_is_over(cli: Cli, service: Service) -> None:
+def test_following_continues_until_the_job_ends(cli: Cli, service: Service) -> None:
     having(service, sheet("running"), Log("a\nb\n", "half ", "line\n", "", "end"))
     done = cli("logs", "sweep", "-f", "--tail", "1")
     assert (done.code, done.out) == (0, "b\nhalf line\nend\n")
@@ -86,7 +86,7 @@ def test_logs_of_several_jobs_have_headings(cli: Cli, service: Service) -> None:
     assert out.endswith("98\n")
 
 
-def test_several_jobs_are_followed_until_the_app_is_over(cli: Cli, service: Service) -> None:
+def test_several_jobs_are_followed_until_the_app_ends(cli: Cli, service: Service) -> None:
     first, second = Log("a\n"), Log("")
 
     def begun(_: Any) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def test_a_job_that_is_not_there_is_not_found(cli: Cli, service: Service) -> Non
     assert (done.code, "allowed: 0, 1" in done.err) == (3, True)
 
 
-def test_jobs_of_an_app_that_is_over_come_from_its_results(cli: Cli, service: Service) -> None:
+def test_jobs_of_an_ended_app_come_from_its_results(cli: Cli, service: Service) -> None:
     having(service, {"app": "sweep", "owner": "v", "outcome": "finished"}, Log("a\n"))
     service.answers["GET /v1/apps/sweep/results"] = {"jobs": [{"job": "0"}]}
     assert cli("logs", "sweep").out == "a\n"

@@ -64,7 +64,7 @@ def test_no_command_lets_python_speak(cli: Cli, tmp_path: Path, suffix: str, tex
         ({"themis_auction": None}, "themis_auction: got nothing, allowed: 1"),
     ],
 )
-def test_what_an_auction_file_has_instead_is_told_as_it_stands_there(
+def test_wrong_auction_file_value_is_quoted_as_written(
     cli: Cli, tmp_path: Path, change: dict[str, object], told: str
 ) -> None:
     file = tmp_path / "auction.json"
@@ -83,7 +83,7 @@ def test_readable_data_that_cannot_be_walked_is_reported_as_too_deep(
     assert f"{file}: file: it is nested too deeply" in cli("auction", "solve", file).err
 
 
-def test_a_long_integer_in_yaml_is_told_with_its_line_and_key(cli: Cli, tmp_path: Path) -> None:
+def test_long_yaml_integer_is_reported_with_line_and_key(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text(f"policy: themis\nset:\n  f: {LONG}\n")
     told = f"{file}:3: set.f: got 'an integer of 5000 digits', allowed: at most 1000 digits"
@@ -91,7 +91,7 @@ def test_a_long_integer_in_yaml_is_told_with_its_line_and_key(cli: Cli, tmp_path
 
 
 @pytest.mark.parametrize("key", ["payment", "bidder", "convention", "hardware", "f"])
-def test_a_truth_value_is_told_as_it_was_typed(cli: Cli, key: str) -> None:
+def test_boolean_is_quoted_as_it_was_typed(cli: Cli, key: str) -> None:
     done = cli("sim", "run", "--set", f"{key}=true")
     assert done.code == 2
     assert f"{key}: got true, allowed: " in done.err

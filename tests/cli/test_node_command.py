@@ -38,7 +38,7 @@ def test_help_lists_node_flags_and_no_service_flags(cli: Cli) -> None:
     assert "--node-server" not in done.out
 
 
-def test_a_token_that_is_not_there_is_told(cli: Cli, tmp_path: Path) -> None:
+def test_missing_token_file_is_reported(cli: Cli, tmp_path: Path) -> None:
     done = cli(
         *("node", "--name", "m0", "--pretend", 1, "--trust-tenants"),
         *("--state", tmp_path / "m0", "--token-file", tmp_path / "no.token"),
@@ -48,7 +48,7 @@ def test_a_token_that_is_not_there_is_told(cli: Cli, tmp_path: Path) -> None:
     assert not (tmp_path / "m0").exists()
 
 
-def test_a_service_elsewhere_needs_to_prove_who_it_is(cli: Cli, tmp_path: Path) -> None:
+def test_remote_service_must_prove_its_identity(cli: Cli, tmp_path: Path) -> None:
     done = cli(
         *("node", "--name", "m0", "--pretend", 1, "--trust-tenants"),
         *("--state", tmp_path / "m0", "--server", "192.0.2.1:7420"),
@@ -57,7 +57,7 @@ def test_a_service_elsewhere_needs_to_prove_who_it_is(cli: Cli, tmp_path: Path) 
     assert "--ca" in done.err
 
 
-def test_somebody_must_say_whom_jobs_run_as(cli: Cli, tmp_path: Path, token: Path) -> None:
+def test_job_account_must_be_configured(cli: Cli, tmp_path: Path, token: Path) -> None:
     done = cli(
         *("node", "--name", "m0", "--pretend", 1, "--token-file", token),
         *("--state", tmp_path / "m0"),

@@ -103,7 +103,7 @@ def test_small_news_do_not_raise_the_time_left(
     assert told == ["90 s left", "87 s left", "84 s left", "81 s left", "3 min left"]
 
 
-def test_what_begins_is_told_once_and_at_once_without_a_guess(
+def test_start_of_a_step_is_printed_once_without_an_estimate(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with progress_bar("evaluating", 3, even=False) as bar:
@@ -119,7 +119,7 @@ def test_what_begins_is_told_once_and_at_once_without_a_guess(
     ]
 
 
-def test_a_second_search_of_the_same_size_begins_anew(
+def test_second_search_of_the_same_size_starts_anew(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with progress_bar("runs", 100) as bar:

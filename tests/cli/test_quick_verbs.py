@@ -124,9 +124,7 @@ def test_a_quick_verb_reads_neither_pydantic_nor_rich(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "[] 0"
 
 
-def test_who_stops_reading_gets_no_traceback(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_closed_pipe_gives_no_traceback(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def full(**_: Any) -> None:
         raise BrokenPipeError(32, "Broken pipe")
 

@@ -225,7 +225,7 @@ def test_service_comes_from_flag_or_environment_and_token_from_a_file(
     assert fake.made[0] == "https://other:1"
 
 
-def test_without_a_token_one_is_told_where_it_belongs(
+def test_without_a_token_its_place_is_explained(
     cli: Cli, fake: type[Fake], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file = tmp_path / "token"
@@ -277,7 +277,7 @@ def test_a_whole_token_in_place_of_its_id_stays_here(cli: Cli, fake: type[Fake])
     assert TOKEN not in done.out + done.err
 
 
-def test_tokens_that_are_over_are_shown_when_asked_for(cli: Cli, fake: type[Fake]) -> None:
+def test_expired_tokens_are_listed_on_request(cli: Cli, fake: type[Fake]) -> None:
     assert "ba9876543210" not in cli("token", "ls").out
     shown = cli("token", "ls", "--all").out
     assert "ba9876543210" in shown
@@ -302,7 +302,7 @@ def test_help_of_the_service_comes_in_groups(cli: Cli) -> None:
     assert "--store" in cli("restore", "--help").out
 
 
-def test_what_an_operator_should_know_of_a_machine_stands_below(
+def test_operator_notes_of_a_machine_are_printed_below(
     cli: Cli, fake: type[Fake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = {"rack": "r0", "present": True, "heard": 99.0, "cordoned": False, "gpus": []}
@@ -336,7 +336,7 @@ def test_why_there_are_no_machines_stands_below(
     assert "engine" not in cli("nodes").out
 
 
-def test_how_a_machine_is_kept_from_use_is_told_apart(
+def test_cordoned_and_drained_machines_are_distinguished(
     cli: Cli, fake: type[Fake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = {"rack": "r0", "present": True, "heard": 99.0, "cordoned": True}
@@ -362,7 +362,7 @@ def test_how_a_machine_is_kept_from_use_is_told_apart(
         ("release", {"changed": True, "suspended": ["PAUSED_BY_USER"]}, "no more; it is paused", 1),
     ],
 )
-def test_who_lets_an_app_go_is_told_what_still_holds_it_back(
+def test_stopping_an_app_lists_its_remaining_blockers(
     cli: Cli, fake: type[Fake], monkeypatch: pytest.MonkeyPatch, verb: str, answer: Any,
     told: str, code: int,
 ) -> None:  # fmt: skip
@@ -392,7 +392,7 @@ def test_admin_sees_settings_of_every_owner_and_others_do_not(
     assert json.loads(cli("quota", "vision", "--json").out) == {"owners": [told]}
 
 
-def test_a_gpu_that_was_well_is_not_said_to_be_back(
+def test_healthy_gpu_is_not_reported_as_restored(
     cli: Cli, fake: type[Fake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for changed, told in ((True, "is used again"), (False, "was not in quarantine")):
@@ -400,7 +400,7 @@ def test_a_gpu_that_was_well_is_not_said_to_be_back(
         assert told in cli("nodes", "restore", "m", "2").out
 
 
-def test_apps_that_are_over_are_listed_on_demand(
+def test_ended_apps_are_listed_on_demand(
     cli: Cli, fake: type[Fake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over = {"app": "old", "owner": "v", "submitted": 10.0, "ended": 70.0, "rho": 1.5,

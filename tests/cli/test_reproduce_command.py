@@ -44,7 +44,7 @@ def test_people_get_the_claims_and_the_files(cli: Cli, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "report.html").is_file()
 
 
-def test_what_takes_a_while_is_told_when_it_begins(cli: Cli, tmp_path: Path) -> None:
+def test_slow_step_is_announced_when_it_starts(cli: Cli, tmp_path: Path) -> None:
     done = cli("reproduce", "E12", "E13", "--out", tmp_path / "out")
     lines = done.err.splitlines()
     assert lines[0] == f"reproducing E12 E13, in {tmp_path / 'out'}"
@@ -192,7 +192,7 @@ def test_runs_that_were_made_in_parts_become_a_page_that_says_so(
         (("E13", "--workers", "0"), ("--workers",)),
     ],
 )
-def test_mistakes_are_told_before_anything_runs(
+def test_mistakes_are_reported_before_anything_runs(
     cli: Cli, tmp_path: Path, args: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
     done = cli("reproduce", *args, "--out", tmp_path / "out")
@@ -233,7 +233,7 @@ def test_where_nothing_can_be_written_is_found_before_anything_runs(
         ("--pack", "notes.md", "a new file, or an archive of runs to replace"),
     ],
 )
-def test_a_file_of_somebody_else_is_not_replaced(
+def test_foreign_file_is_not_replaced(
     cli: Cli, tmp_path: Path, flag: str, name: str, words: str
 ) -> None:
     mine = tmp_path / name
@@ -291,7 +291,7 @@ def test_names_are_looked_at_before_runs_are_taken(cli: Cli, tmp_path: Path) -> 
     assert "E99" in done.err
 
 
-def test_data_that_is_not_there_is_told(
+def test_missing_data_is_reported(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("THEMIS_DATA", str(tmp_path / "nowhere"))
@@ -304,7 +304,7 @@ def test_data_that_is_not_there_is_told(
     assert f"THEMIS_DATA: {tmp_path / 'nowhere'} has no CSV file" in done.err
 
 
-def test_a_folder_that_cannot_be_written_is_told(cli: Cli, tmp_path: Path) -> None:
+def test_unwritable_folder_is_reported(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x", "utf-8")
     (tmp_path / "runs.xz").write_bytes(b"")
     for words in (("E13",), ("--unpack", tmp_path / "runs.xz")):
@@ -354,7 +354,7 @@ def test_runs_of_chosen_policies_come_to_an_end(
     assert (data["unfinished"], data["left_of_other_policies"]) == ({}, {"E1": 10})
 
 
-def test_made_again_they_are_told_anew_by_all_experiments_that_share_them(
+def test_regenerated_runs_are_reported_by_all_experiments_sharing_them(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from themis.evaluation import experiment  # noqa: PLC0415 - only this test makes it small

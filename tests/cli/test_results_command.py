@@ -166,7 +166,7 @@ def test_fairness_is_shown_worst_first(cli: Cli, service: Service) -> None:
         ({"machine": None, "checkpoint_root": None}, "checkpoint: v/sweep/1f/2"),
     ],
 )
-def test_where_a_checkpoint_is_is_told_with_its_machine(
+def test_checkpoint_path_is_printed_with_its_machine(
     cli: Cli, canned: Any, known: dict[str, Any], told: str
 ) -> None:
     job = {"job": "2", "params": None, "iterations": 8.0, "metric": 0.31, "state": "finished",

@@ -57,7 +57,7 @@ def test_the_log_is_followed_and_the_exit_code_is_the_apps(cli: Cli, service: Se
     }  # fmt: skip
 
 
-def test_who_waits_is_told_why_and_what_to_do(cli: Cli, service: Service) -> None:
+def test_waiting_user_sees_the_reason_and_a_remedy(cli: Cli, service: Service) -> None:
     service.answers["GET /v1/apps/train-3/explain"] = {
         "app": "train-3", "reason": "DEMAND_EXCEEDS_QUOTA", "what": "w", "why": "2 of 1 GPUs",
         "then": "ask for a larger quota",
@@ -69,7 +69,7 @@ def test_who_waits_is_told_why_and_what_to_do(cli: Cli, service: Service) -> Non
     assert done.err.count(told) == 1
 
 
-def test_who_waits_is_told_once_what_went_wrong(cli: Cli, service: Service) -> None:
+def test_waiting_user_sees_an_error_once(cli: Cli, service: Service) -> None:
     wrong = {"job": "0", "state": "waiting", "failures": 1, "message": "no such program: trian\x1b"}
     failing = SHEET | {"reason": "CRASH_LOOP", "jobs": [wrong]}
     again = failing | {"jobs": [wrong | {"failures": 2}]}
@@ -91,7 +91,7 @@ def test_a_job_that_does_not_finish_exits_with_one_and_says_why(
     assert done.out.endswith(f"train-3: {outcome}: exit code 3\n")
 
 
-def test_what_it_printed_just_before_its_end_is_shown(cli: Cli, service: Service) -> None:
+def test_last_output_of_a_job_is_shown(cli: Cli, service: Service) -> None:
     service.answers["GET /v1/apps/train-3"] = [SHEET, over("finished")]
     service.answers["GET /v1/apps/train-3/jobs/0/log"] = [
         piece(run=None), piece("trained\n"), piece("", 8, last=True)
@@ -100,7 +100,7 @@ def test_what_it_printed_just_before_its_end_is_shown(cli: Cli, service: Service
     assert done.out.splitlines()[1:] == ["trained", "train-3: finished"]
 
 
-def test_everything_can_be_said_about_it(
+def test_run_command_accepts_every_app_setting(
     cli: Cli, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FROM_HERE", "hunter2")

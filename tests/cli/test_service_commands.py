@@ -28,7 +28,7 @@ def shown(done: Any) -> dict[str, tuple[Any, str]]:
     return {row["key"]: (row["value"], row["origin"]) for row in json.loads(done.out)["keys"]}
 
 
-def test_a_service_a_run_and_a_cluster_are_told_apart(cli: Cli, tmp_path: Path) -> None:
+def test_service_run_and_cluster_files_are_distinguished(cli: Cli, tmp_path: Path) -> None:
     service = written(tmp_path / "themis.yaml", "http: 127.0.0.1:9\npolicy: fifo\n")
     run = written(tmp_path / "run.yaml", "policy: fifo\napps: 2\n")
     lab = written(tmp_path / "lab.yaml", "racks: [{machines: [{name: a, slots: 2x2}]}]\n")
@@ -52,7 +52,7 @@ def test_mistakes_of_a_service_come_with_their_lines(cli: Cli, tmp_path: Path) -
 LAB = "racks: [{machines: [{name: a, slots: 2x2}]}]\n"
 
 
-def test_what_serve_would_refuse_of_an_engine_is_a_mistake(cli: Cli, tmp_path: Path) -> None:
+def test_check_rejects_engine_settings_that_serve_refuses(cli: Cli, tmp_path: Path) -> None:
     file = written(tmp_path / "themis.yaml", "engine: slurm\n")
     done = cli("config", "check", file)
     assert (done.code, done.out) == (2, "")
@@ -64,7 +64,7 @@ def test_what_serve_would_refuse_of_an_engine_is_a_mistake(cli: Cli, tmp_path: P
     assert cli("config", "check", file).code == 0
 
 
-def test_what_serve_would_refuse_of_local_nodes_is_a_mistake(
+def test_check_rejects_local_node_settings_that_serve_refuses(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(tmp_path / "lab.yaml", LAB)
@@ -97,7 +97,7 @@ def test_a_service_that_cannot_start_leaves_nothing_behind(
     assert not state.exists()
 
 
-def test_a_file_whose_keys_do_not_tell_can_be_called_a_service(cli: Cli, tmp_path: Path) -> None:
+def test_ambiguous_file_can_be_declared_a_service(cli: Cli, tmp_path: Path) -> None:
     file = written(tmp_path / "themis.yaml", "polcy: fifo\n")
     assert "key in document" in cli("config", "check", file).err
     found = cli("config", "check", "--kind", "service", file)
@@ -145,7 +145,7 @@ def test_passwords_are_not_shown(cli: Cli, tmp_path: Path) -> None:
         assert "u:***@db" in done.out
 
 
-def test_a_mistyped_flag_is_told(cli: Cli) -> None:
+def test_mistyped_flag_is_reported(cli: Cli) -> None:
     done = cli("config", "show", "--htpp", "127.0.0.1:1")
     assert done.code == 2
     assert "--http" in done.err
@@ -204,7 +204,7 @@ def test_the_doctor_tells_and_fails_where_something_would(cli: Cli, tmp_path: Pa
     assert "failed  disk" in done.out
 
 
-def test_without_a_file_it_is_said_that_none_is_shown(
+def test_without_a_file_a_message_explains_that_none_is_shown(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = cli("config", "show", "--json")

@@ -180,7 +180,7 @@ def test_a_workload_file_has_its_own_number_of_apps(cli: Cli, tmp_path: Path) ->
     assert "apps: got 2, but a workload file has its own apps" in done.err
 
 
-def test_one_of_a_thing_is_told_as_one(cli: Cli) -> None:
+def test_single_app_is_printed_in_the_singular(cli: Cli) -> None:
     done = cli("sim", "run", "--cluster", "demo16", "--apps", "1", "--lease", "4h", "--quiet")
     assert "w2, 1 app, load" in done.out
 
@@ -273,7 +273,7 @@ def test_the_help_of_a_run_names_every_flag(cli: Cli) -> None:
         assert flag in text
 
 
-def test_the_version_is_told(cli: Cli) -> None:
+def test_version_is_printed(cli: Cli) -> None:
     done = cli("--version")
     assert done.code == 0
     assert done.out.startswith("themis ")

@@ -168,7 +168,9 @@ def test_a_dry_run_of_what_would_never_run_says_so_and_fails(
     assert cli("submit", file, "--dry-run", "--json").code == 1
 
 
-def test_what_would_never_run_is_submitted_and_told(cli: Cli, service: Service, file: Path) -> None:
+def test_app_that_could_never_run_is_submitted_with_a_warning(
+    cli: Cli, service: Service, file: Path
+) -> None:
     service.answers["POST /v1/apps"] = {"app": "resnet-lr", "plan": PLAN, "warnings": [NEVER]}
     done = cli("submit", file, "--quiet")
     assert (done.code, done.out) == (0, "resnet-lr\n")
@@ -183,9 +185,7 @@ def test_quiet_prints_the_name_alone(cli: Cli, file: Path) -> None:
     assert (done.out, done.err) == ("resnet-lr-2\n", "")
 
 
-def test_what_the_service_refuses_is_told_in_its_words(
-    cli: Cli, service: Service, file: Path
-) -> None:
+def test_refusal_of_the_service_is_printed_verbatim(cli: Cli, service: Service, file: Path) -> None:
     service.answers["POST /v1/apps"] = RefusedError("resnet-lr", "too \x1b[2Jmany apps")
     done = cli("submit", file)
     assert (done.code, "\x1b" in done.err, "many apps" in done.err) == (2, False, True)

@@ -25,7 +25,7 @@ def test_a_table_looks_as_rich_prints_it(data: st.DataObject, columns: list[str]
     assert lines is None or lines == _by_rich(table, WIDTH)
 
 
-def test_what_does_not_fit_or_has_other_letters_is_left_to_rich() -> None:
+def test_wide_or_non_latin_tables_are_left_to_rich() -> None:
     assert listing("", ("app", "owner"), [("a" * 40, "b" * 38)]).lines(WIDTH) is not None
     assert listing("", ("app", "owner"), [("a" * 40, "b" * 39)]).lines(WIDTH) is None
     assert listing("", ("app",), [("模型",)]).lines(WIDTH) is None

@@ -83,7 +83,7 @@ def test_a_missing_column_is_named(themis: Themis) -> None:
     assert "duration_s is missing" in err
 
 
-def test_small_and_large_numbers_are_told_as_people_write_them(themis: Themis) -> None:
+def test_small_and_large_numbers_are_printed_readably(themis: Themis) -> None:
     _, out, _ = themis("stats", saved("submit_s,duration_s,num_gpus\n0,504,1\n"))
     assert "1 owner, 0.14 GPU-hours; no bursts" in out
     assert "jobs: 1 app, 1 job, load 0.00 on 64 GPUs over 1 hour" in out

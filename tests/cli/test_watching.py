@@ -89,7 +89,7 @@ def test_without_a_terminal_there_is_a_line_for_every_change(cli: Cli) -> None:
     ]
 
 
-def test_what_goes_wrong_is_told_once_and_not_for_every_job(cli: Cli, service: Service) -> None:
+def test_error_is_printed_once_and_not_per_job(cli: Cli, service: Service) -> None:
     def failing(*messages: str) -> dict[str, Any]:
         jobs = [{"job": str(at), "failures": 1, "message": m} for at, m in enumerate(messages)]
         return sheet(jobs=jobs)
@@ -136,7 +136,7 @@ def test_a_picture_shows_those_that_run_first() -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_what_went_wrong_is_cut_short() -> None:
+def test_long_error_is_shortened() -> None:
     told = troubles(sheet(jobs=jobs(50)))
     assert len(told) == 6
     assert told[-1] == "and 5 more; --json has all"

@@ -129,7 +129,7 @@ def test_a_time_of_day_is_the_next_one() -> None:
     assert _delay("24:00", now) == "24:00"  # The service says what is allowed.
 
 
-def test_nobody_waits_for_an_answer_after_an_error(cli: Cli, service: Service, file: Path) -> None:
+def test_whatif_stops_waiting_after_an_error(cli: Cli, service: Service, file: Path) -> None:
     service.answers["GET /v1/whatif/q1"] = RefusedError("resnet-lr", "it needs 64 GPUs")
     done = cli("whatif", file)
     assert done.code == 2
@@ -198,7 +198,7 @@ def test_a_snapshot_answers_the_same_questions_offline(
     [("{}", "`themis snapshot` makes one"), ("no json", "JSON")],
     ids=["something else", "nonsense"],
 )
-def test_a_file_that_is_no_snapshot_is_told(cli: Cli, file: Path, text: str, reason: str) -> None:
+def test_non_snapshot_file_is_reported(cli: Cli, file: Path, text: str, reason: str) -> None:
     path = file.parent / "state.json"
     path.write_text(text)
     done = cli("whatif", file, "--snapshot", path)
@@ -208,7 +208,7 @@ def test_a_file_that_is_no_snapshot_is_told(cli: Cli, file: Path, text: str, rea
     assert cli("whatif", file, "--snapshot", "nowhere.json").code == 3
 
 
-def test_a_state_that_contradicts_itself_is_told(cli: Cli, file: Path) -> None:
+def test_contradictory_state_is_reported(cli: Cli, file: Path) -> None:
     path = file.parent / "state.json"
     data = json.loads(dumps_snapshot(saved(path)))
     data["state"]["standing/other"]["weight"] = 0.0

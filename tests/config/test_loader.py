@@ -193,13 +193,13 @@ def test_a_mistake_comes_with_its_line(
         assert word in told
 
 
-def test_all_mistakes_are_told_in_the_order_of_their_lines(file: Path) -> None:
+def test_all_mistakes_are_listed_in_line_order(file: Path) -> None:
     written(file, "htpp: 1\nseed: x\ntls:\n  crt: y\naccounts:\n  A: 1\n  b: 0\nhttp: 5\n")
     lines = [str(mistake).split(":")[1] for mistake in examine(file).mistakes]
     assert lines == ["1", "2", "4", "6", "7", "8"]
 
 
-def test_a_file_that_is_not_there_is_told() -> None:
+def test_missing_file_is_reported() -> None:
     with pytest.raises(MissingFileError):
         load(Path("none.yaml"))
 
@@ -238,7 +238,7 @@ def test_a_number_without_end_is_refused_in_words(name: str) -> None:
         assert len(str(caught.value)) < 1000
 
 
-def test_a_keyword_that_is_no_key_is_told() -> None:
+def test_unknown_keyword_is_reported() -> None:
     with pytest.raises(ConfigError, match="did you mean 'http'"):
         load(flags={"htpp": "127.0.0.1:1"})
 
@@ -282,7 +282,7 @@ def test_listening_to_others_without_tls_is_refused_with_what_to_do(host: str) -
         ("127.0.0.1.evil.example", False), ("", False),
     ],
 )  # fmt: skip
-def test_loopback_is_what_nobody_else_can_reach(host: str, local: bool) -> None:
+def test_loopback_covers_only_addresses_unreachable_from_outside(host: str, local: bool) -> None:
     assert is_loopback(host) is local
 
 
@@ -343,7 +343,7 @@ def test_paths_are_whole_wherever_they_come_from(
     assert load(flags={"state_dir": "other"}).config.state_dir == tmp_path / "other"
 
 
-def test_values_that_do_not_fit_each_other_are_all_told_beside_others(tmp_path: Path) -> None:
+def test_conflicting_values_are_all_reported_beside_other_mistakes(tmp_path: Path) -> None:
     text = """\
 grpc: 0.0.0.0:7420
 http: 0.0.0.0:7421
@@ -369,7 +369,7 @@ def test_a_node_ttl_is_compared_with_heartbeats_unless_those_are_wrong(tmp_path:
         assert [mistake.key for mistake in mistakes] == keys
 
 
-def test_what_depends_on_a_value_that_is_wrong_is_not_told(tmp_path: Path) -> None:
+def test_dependents_of_a_wrong_value_are_not_reported(tmp_path: Path) -> None:
     text = "grpc: 0.0.0.0:7420\ntls: {cert: [a], key: b}\npolicy: themsi\nset: {payment: gpus}\n"
     mistakes = examine(written(tmp_path / "themis.yaml", text)).mistakes
     assert [mistake.key for mistake in mistakes] == ["tls.cert", "policy"]

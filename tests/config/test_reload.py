@@ -45,7 +45,7 @@ def test_settings_limits_and_users_change_while_it_runs() -> None:
         {"node_ttl": "30"},
     ],
 )
-def test_what_needs_a_restart_is_refused_and_nothing_else_changes(flags: dict[str, object]) -> None:
+def test_setting_that_needs_a_restart_is_refused_on_reload(flags: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=r"restart it for this \(training goes on\)"):
         changed_keys(RUNNING, with_flags(**flags, log_level="debug"))
 
@@ -57,7 +57,7 @@ def test_a_refusal_says_what_holds_and_where_the_other_value_came_from() -> None
     assert told.startswith("--http: http: got '127.0.0.1:2', allowed: 127.0.0.1:1 while")
 
 
-def test_a_password_is_not_told_in_a_refusal(tmp_path: object) -> None:
+def test_password_is_not_shown_in_a_refusal(tmp_path: object) -> None:
     environ = {"HOME": "/h", "THEMIS_STORE": "postgresql://u:hunter2@db/x"}
     with pytest.raises(ConfigError) as caught:
         changed_keys(RUNNING, load(environ=environ, flags=BASE))

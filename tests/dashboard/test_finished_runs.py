@@ -53,7 +53,7 @@ def only(path: Path) -> FinishedRun:
     return recording
 
 
-def test_a_run_folder_says_who_held_what_and_how_fair_it_was(folder: Path, tmp_path: Path) -> None:
+def test_run_folder_records_gpu_holders_and_fairness(folder: Path, tmp_path: Path) -> None:
     recording = only(copied(folder, tmp_path / "plain"))
     board = recording.board()
     assert board.origin.policy == "themis"
@@ -138,7 +138,7 @@ def test_rounds_come_in_pages_and_one_has_bids_and_winners(folder: Path) -> None
         recording.round(10**6)
 
 
-def test_runs_of_the_same_name_are_told_apart(folder: Path, tmp_path: Path) -> None:
+def test_runs_of_the_same_name_are_distinguished(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "deeper"
     other.mkdir()
     copied(folder, other / "run")
@@ -164,7 +164,7 @@ def test_a_damaged_file_is_named(folder: Path, tmp_path: Path, name: str, text: 
         load_runs([broken])
 
 
-def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+def test_non_run_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError):
         load_runs([tmp_path / "nowhere"])
     with pytest.raises(ConfigError, match="sim run"):

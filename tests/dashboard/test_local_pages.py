@@ -50,7 +50,7 @@ def cookie_of(url: str) -> str:
     return headers["Set-Cookie"].partition(";")[0]
 
 
-def test_only_who_has_the_address_gets_in(url: str) -> None:
+def test_only_visitors_with_the_secret_address_get_in(url: str) -> None:
     for path in ("/", "/static/main.js", "/v1/board", "/?key=wrong", "/?key=%ff"):
         assert get(url, path)[0] == 403
     name = cookie_of(url).partition("=")[0]
@@ -109,12 +109,12 @@ def test_the_model_is_answered_as_json(url: str) -> None:
         ("/etc/passwd", 404),
     ],
 )
-def test_what_is_not_there_is_refused_in_one_sentence(url: str, path: str, status: int) -> None:
+def test_missing_page_is_refused_in_one_sentence(url: str, path: str, status: int) -> None:
     found, _, body = get(url, path, Cookie=cookie_of(url))
     assert (found, bool(json.loads(body)["reason"])) == (status, True)
 
 
-def test_every_file_is_told_with_a_strict_policy_and_kept_by_browsers(url: str) -> None:
+def test_every_file_has_a_strict_policy_and_is_cached(url: str) -> None:
     cookie = cookie_of(url)
     for name in names():
         path = "/" if name == "index.html" else f"/static/{name}"
@@ -163,7 +163,7 @@ def test_all_files_of_the_pages_are_known_and_named_by_one_another() -> None:
         asset("../model.py")
 
 
-def test_a_port_that_is_taken_is_said(url: str) -> None:
+def test_port_in_use_is_reported(url: str) -> None:
     port = urlsplit(url).port
     assert port is not None
     with pytest.raises(ConfigError, match="port"), serve([recording("one")], port):

@@ -84,7 +84,7 @@ def test_the_page_of_an_app_has_its_jobs_and_leases(path: Path) -> None:
     assert set(still.compared().measures.values()) == {None}
 
 
-def test_two_snapshots_of_one_name_are_told_apart(path: Path, tmp_path: Path) -> None:
+def test_two_snapshots_of_one_name_are_distinguished(path: Path, tmp_path: Path) -> None:
     other = tmp_path / "later" / "monday.json"
     other.parent.mkdir()
     other.write_bytes(path.read_bytes())
@@ -92,7 +92,7 @@ def test_two_snapshots_of_one_name_are_told_apart(path: Path, tmp_path: Path) ->
     assert len(set(titles)) == 2
 
 
-def test_a_damaged_snapshot_is_told(path: Path) -> None:
+def test_damaged_snapshot_is_reported(path: Path) -> None:
     text = path.read_text()
     path.write_text(text[: len(text) // 2])
     assert is_snapshot(path)
@@ -112,7 +112,7 @@ def test_a_snapshot_of_somebodys_own_policy_imports_nothing(path: Path) -> None:
     assert open_snapshot(path).origin.policy == "os.path:join"
 
 
-def test_a_state_with_nobody_in_it_can_be_looked_at(tmp_path: Path) -> None:
+def test_state_without_apps_can_be_displayed(tmp_path: Path) -> None:
     fork = Fork(Topology(()), workload_of(), policy("fifo"), Settings(), seed=1, costs=NO_COSTS)
     where = tmp_path / "empty.json"
     where.write_text(dumps_snapshot(fork.snapshot("fifo")))

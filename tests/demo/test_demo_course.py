@@ -81,7 +81,7 @@ def test_tenants_come_when_it_is_their_time_and_all_are_waited_for() -> None:
     assert stage.asked["a-2"] == stage.lasting + 1
 
 
-def test_a_demo_whose_service_is_gone_says_so() -> None:
+def test_demo_reports_a_lost_service() -> None:
     stage = Pretend()
     stage.broken = ThemisError("the service ended")
     with pytest.raises(ThemisError, match="the service ended"):
@@ -95,7 +95,7 @@ def test_a_demo_that_never_ends_is_ended() -> None:
         watched(stage, [tenant("a", 0.0)]).run(limit=20.0)
 
 
-def test_gpus_are_in_order_however_they_are_told() -> None:
+def test_gpus_are_sorted_for_any_input_order() -> None:
     assert list(holders(Pretend().nodes()).items()) == [(G0, "a-2"), (G1, "")]
 
 
@@ -124,7 +124,7 @@ def test_waiting_is_counted_by_reason_and_only_while_an_app_is_there() -> None:
     assert waits("a", looks, held=True) == [{"reason": "PARTLY_SERVED", "seconds": 0.5}]
 
 
-def test_a_timeline_has_a_span_for_each_holder_and_for_nobody() -> None:
+def test_timeline_has_spans_for_holders_and_idle_time() -> None:
     looks = [
         look(0.0, {G0: "", G1: "a"}),
         look(1.0, {G0: "a", G1: "a"}),
@@ -158,7 +158,7 @@ def test_an_app_that_never_ended_has_no_rho_and_no_winner() -> None:
     assert made["used"] is None
 
 
-def test_a_reason_without_words_is_still_told() -> None:
+def test_unknown_reason_code_is_still_shown() -> None:
     assert in_words("OUTBID").startswith("other apps gained more")
     assert in_words("SOMETHING_NEW") == "something new"
 

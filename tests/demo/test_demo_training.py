@@ -91,7 +91,7 @@ def test_only_the_first_of_several_machines_reports(
     assert not (job / train.CHECKPOINT).exists()
 
 
-def test_a_copy_of_the_program_saves_when_it_is_told_to_go(tmp_path: Path) -> None:
+def test_demo_program_copy_saves_on_request(tmp_path: Path) -> None:
     place = copy_program(tmp_path / "pro gram", None)
     assert place.python == sys.executable
     metrics = tmp_path / "metrics"
@@ -118,7 +118,7 @@ def test_a_copy_of_the_program_saves_when_it_is_told_to_go(tmp_path: Path) -> No
     assert saved["done"] == points(metrics)[-1][0]
 
 
-def test_the_copy_can_be_read_by_anybody_whatever_the_umask(tmp_path: Path) -> None:
+def test_copy_is_world_readable_for_any_umask(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
         folder = copy_program(tmp_path / "program", None).folder

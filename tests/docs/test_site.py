@@ -51,7 +51,7 @@ def small(folder: Path, text: str) -> Path:
     return folder
 
 
-def test_what_is_broken_fails_the_build(tmp_path: Path) -> None:
+def test_broken_page_fails_the_build(tmp_path: Path) -> None:
     broken = "[gone](nowhere.md), [no such heading](a.md#elsewhere), nothing in a list\n"
     told = build(small(tmp_path / "tree", broken), tmp_path / "out")
     for complaint in ("nowhere.md", "elsewhere", "isn't included in any toctree"):

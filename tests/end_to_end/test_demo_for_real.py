@@ -146,7 +146,7 @@ def test_a_demo_runs_to_its_end_and_leaves_nothing(folder: Path) -> None:
         pytest.param(signal.SIGINT, "starting a service", 130, id="Ctrl-C at once"),
     ],
 )
-def test_an_ordinary_user_who_interrupts_it_is_left_with_nothing(
+def test_interrupted_demo_of_an_ordinary_user_leaves_nothing(
     folder: Path, number: int, moment: str, code: int
 ) -> None:
     with start(folder, ordinary()) as process:

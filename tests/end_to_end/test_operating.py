@@ -19,7 +19,7 @@ from themis.errors import UnavailableError, UnknownCallerError
 DOORS = ("--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
 
 
-def test_a_service_starts_hands_out_tokens_and_stops_when_told(place: Any) -> None:
+def test_service_starts_issues_tokens_and_stops_on_request(place: Any) -> None:
     service = place.serve("--log-format", "json")
     assert f"THEMIS_TOKEN_FILE={service.token_file} themis whoami" in "".join(service.words)
     assert service.token_file.stat().st_mode & 0o777 == 0o600
@@ -50,7 +50,7 @@ def test_a_service_starts_hands_out_tokens_and_stops_when_told(place: Any) -> No
     assert secret not in service.log()
 
 
-def test_callers_who_never_finish_do_not_keep_it_from_stopping(place: Any) -> None:
+def test_unfinished_calls_do_not_keep_the_service_from_stopping(place: Any) -> None:
     service = place.serve()
     host, _, port = service.server.removeprefix("http://").partition(":")
     with ExitStack() as stack:
@@ -63,7 +63,7 @@ def test_callers_who_never_finish_do_not_keep_it_from_stopping(place: Any) -> No
 
 
 @pytest.mark.slow
-def test_what_was_changed_survives_a_crash(place: Any, read_json: Any) -> None:
+def test_changes_survive_a_crash(place: Any, read_json: Any) -> None:
     service = place.serve()
     assert service.themis("quota", "vision", "3").code == 0
     assert service.themis("weight", "vision", "2.5").code == 0

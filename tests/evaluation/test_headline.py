@@ -81,7 +81,7 @@ def test_policies_are_shown_on_the_same_seeds_and_fewer_are_named(begun: Any) ->
     assert "over seeds 1-7 of 1-8, 95 % interval" in figure.get_supxlabel()
 
 
-def test_who_has_hardly_any_seeds_does_not_cost_the_others_theirs(begun: Any) -> None:
+def test_policy_with_few_seeds_costs_the_others_none(begun: Any) -> None:
     def there(config: RunConfig) -> bool:
         return config.seed <= {"themis-paper": 0, "slaq": 1}.get(config.policy, 7)
 

@@ -66,7 +66,7 @@ def test_one_app_that_fares_worse_live_breaks_it(finished: Any) -> None:
     assert claims[RHO].themis.value == pytest.approx(6.0)
 
 
-def test_a_replay_that_went_another_way_is_told(finished: Any) -> None:
+def test_diverging_replay_is_reported(finished: Any) -> None:
     claims = claims_of(finished, app("late", 1.2), difference="entry 7: command 1 was Assign")
     assert claims[REPLAY].verdict is Verdict.FAILS
     assert "entry 7" in claims[REPLAY].details_text
@@ -87,7 +87,7 @@ def test_shares_are_of_the_time_that_gpus_were_held(finished: Any) -> None:
     assert f"measured here: {row[-1]:.3f} %" in findings.claims[SHARE].details_text
 
 
-def test_what_was_not_played_yet_is_open_and_missing(finished: Any) -> None:
+def test_unplayed_entry_is_open_and_missing(finished: Any) -> None:
     results = finished(e17.EXPERIMENT, SCOPE, lambda _: {"rho": 1.2})
     assert {claim.verdict for claim in e17.study(results).claims} == {Verdict.UNDECIDED}
     assert missing(e17.EXPERIMENT, results) == 2

@@ -105,7 +105,7 @@ def test_a_claim_of_several_parts(parts: list[Verdict], whole: Verdict) -> None:
     assert all_of(parts) is whole
 
 
-def test_a_number_is_told_with_its_interval_or_not_at_all() -> None:
+def test_number_has_its_interval_or_is_omitted() -> None:
     assert quantity(1.234, ".1f", "x", 1.0, 2.0).text == "1.2x (1.0 to 2.0)"
     assert quantity(math.nan).text == "-"
     assert quantity(math.nan).value is None

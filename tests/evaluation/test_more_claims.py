@@ -308,7 +308,7 @@ def test_one_of_many_changes_may_look_better_by_chance(finished: Any) -> None:
     assert [e14.by_chance(count) for count in (1, 20, 30, 50)] == [0, 2, 2, 3]
 
 
-def test_what_changes_nothing_is_not_counted_among_the_changes(finished: Any) -> None:
+def test_ineffective_change_is_not_counted(finished: Any) -> None:
     def numbers(config: RunConfig) -> dict[str, Any]:
         return {"rho": (0.8 if config.options.get("payment") == "time" else 1.0) * wobble(config)}
 

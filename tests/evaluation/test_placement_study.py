@@ -66,7 +66,7 @@ def test_a_folder_without_the_files_gives_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "fast", "-1", "nan"])
-def test_a_bad_row_is_told_with_its_line(tmp_path: Path, value: str) -> None:
+def test_bad_row_is_reported_with_its_line(tmp_path: Path, value: str) -> None:
     file = tmp_path / "gavel_throughputs.csv"
     head = "model,batch,gpu,ngpus,placement,steps_per_s\n"
     file.write_text(head + f"LM,5,p100,4,consolidated,{value}\n", "utf-8")
@@ -74,7 +74,7 @@ def test_a_bad_row_is_told_with_its_line(tmp_path: Path, value: str) -> None:
         read_measurements(tmp_path)
 
 
-def test_a_missing_column_is_told(tmp_path: Path) -> None:
+def test_missing_column_is_reported(tmp_path: Path) -> None:
     (tmp_path / "gavel_throughputs.csv").write_text("model,batch\nLM,5\n", "utf-8")
     with pytest.raises(ConfigError, match="ngpus"):
         read_measurements(tmp_path)

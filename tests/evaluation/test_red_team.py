@@ -52,7 +52,7 @@ def test_lies_stay_within_their_range_and_some_axes_stay_honest() -> None:
     assert all(point != (1.0,) for point in proposals(ONE, 0, 50, ()))
 
 
-def test_no_seed_is_searched_and_told_of() -> None:
+def test_no_seed_is_both_searched_and_reported() -> None:
     scopes = [
         Scope(), Scope(quick=True), Scope(seeds=(3, 4)), Scope(quick=True, seeds=(1,)),
     ]  # fmt: skip
@@ -112,7 +112,7 @@ def test_a_strong_search_and_tight_defences_hold(
     assert "not surely below the bar: none" in why
 
 
-def test_a_lie_that_pays_in_spite_of_the_defences_is_told(
+def test_profitable_lie_despite_the_defences_is_reported(
     finished: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verdicts, why = _verdicts(finished, monkeypatch, demand=1.2)
@@ -149,7 +149,7 @@ def test_a_lie_whose_interval_holds_the_bar_is_left_open(
     assert "not surely below the bar: demand 1.05x" in why
 
 
-def test_a_lie_that_depends_on_luck_is_told_on_more_seeds(
+def test_luck_dependent_lie_is_reported_on_more_seeds(
     finished: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(e16, "FULL", SearchEffort(1, 2))

@@ -201,9 +201,7 @@ def test_swapped_agent_records_are_located(played: Rehearsed, kind: type) -> Non
     assert found.first_difference.app == of_b[0].app
 
 
-def test_a_bid_that_the_arbiter_heard_in_another_order_contradicts_the_agents(
-    played: Rehearsed, entries: list[Logged]
-) -> None:
+def test_reordered_bid_contradicts_the_agent_logs(played: Rehearsed, entries: list[Logged]) -> None:
     log = log_of(entries)
     of_b = [
         place

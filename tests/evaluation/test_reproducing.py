@@ -73,7 +73,7 @@ class Balanced(HTMLParser):
         self.links += [value or "" for key, value in attrs if key == "href"]
 
 
-def test_the_page_needs_no_other_file_and_escapes_what_it_is_told(tmp_path: Path) -> None:
+def test_page_is_self_contained_and_escapes_its_input(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the figures need themis-scheduler[figures]")
     reproduce([SMALL], Scope(), tmp_path)
     text = (tmp_path / "report.html").read_text("utf-8")
@@ -253,7 +253,7 @@ def test_every_experiment_says_what_the_paper_says() -> None:
         assert item.paper.endswith(".")
 
 
-def test_of_some_policies_only_their_runs_begin(tmp_path: Path) -> None:
+def test_policy_selection_starts_only_its_own_runs(tmp_path: Path) -> None:
     configs = [SHORT, replace(SHORT, policy="drf")]
     both = replace(SMALL, plan=lambda _: configs)
     results = run_experiments([both], Scope(), tmp_path, workers=1, policies=("drf",))

@@ -91,7 +91,7 @@ def test_many_commits_are_counted_once_each(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reads", [True, False])
-def test_that_data_is_missing_is_said_of_who_would_read_it(tmp_path: Path, reads: bool) -> None:
+def test_missing_data_is_reported_by_its_readers(tmp_path: Path, reads: bool) -> None:
     (chapter,) = reproduce([replace(PAGE, reads_data=reads)], Scope(), tmp_path)
     assert ("without measured data" in chapter.scope) == reads
     part = replace(chapter, origin=replace(chapter.origin, runs=3, wanted=4))
@@ -177,7 +177,7 @@ def test_a_part_says_what_it_is_a_part_of(
     assert part.extent == words.format("2 of 9 runs, on seeds 1")
 
 
-def test_of_two_chapters_on_the_same_the_later_one_is_heard(tmp_path: Path) -> None:
+def test_later_chapter_on_the_same_topic_wins(tmp_path: Path) -> None:
     def saying(name: str, *texts: str) -> Experiment:
         return Experiment(name, "t", "p.", lambda _: Findings((), lead=texts))
 
@@ -236,7 +236,7 @@ def test_the_commit_is_that_of_a_checkout_that_knows_the_code(tmp_path: Path) ->
     assert commit_here(tmp_path) == f"{commit}, changed"
 
 
-def test_seeds_are_told_as_people_write_them() -> None:
+def test_seeds_are_printed_as_ranges() -> None:
     assert seed_text([103, 101, 102, 7, 7]) == "7, 101-103"
     assert seed_text([]) == ""
 
@@ -249,7 +249,7 @@ def test_forecast_uses_similar_runs_then_the_policy_then_a_guess() -> None:
     assert forecast([RunConfig(apps=10, policy="fifo")], known) == pytest.approx(10 * GUESS)
 
 
-def test_what_a_run_will_take_is_known_for_each_of_them() -> None:
+def test_expected_duration_is_known_for_each_run() -> None:
     runs = [RunConfig(apps=10, seed=seed, policy=name) for seed in (2, 3) for name in ("a", "b")]
     known = [Timing(replace(runs[0], seed=1), 1.0, {}), Timing(replace(runs[1], seed=1), 99.0, {})]
     assert list(costs(runs, known).values()) == pytest.approx([1.0, 99.0, 1.0, 99.0])

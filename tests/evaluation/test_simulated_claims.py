@@ -67,7 +67,7 @@ def test_every_plan_is_made_of_runs_that_can_be(
         prepare(RunConfig("demo16", 1, name, count, 1, config.policy, None, config.options))
 
 
-def test_what_is_so_anyway_is_not_said_so_that_runs_are_shared() -> None:
+def test_unchanged_options_are_omitted_so_that_runs_are_shared() -> None:
     base = RunConfig(options={"f": 0.8, "lease": "10m", "error": 0.0, "starvation": 2.0})
     assert plain(base).options == {}
     other = {"f": 0.7, "lease": "5m", "error": 0.1, "starvation": 3.0}

@@ -26,7 +26,7 @@ def claims(findings: Findings) -> dict[str, CheckedClaim]:
     return {claim.statement.removeprefix("Our bar, "): claim for claim in findings.claims}
 
 
-def test_the_bar_names_who_beats_ours(finished: Any) -> None:
+def test_bar_names_policies_that_beat_themis(finished: Any) -> None:
     def numbers(config: RunConfig) -> dict[str, Any]:
         crowded = config.contention == 2
         rho = {"themis": 1.0, "equal-share": 0.9 if crowded else 1.1}.get(config.policy, 1.5)
@@ -83,7 +83,7 @@ def test_the_bar_names_who_beats_ours(finished: Any) -> None:
         assert crowded[f"over themis, {end}"] == pytest.approx(0.9)
 
 
-def test_who_is_soonest_is_told_on_the_seeds_that_all_have(begun: Any) -> None:
+def test_soonest_policy_is_judged_on_common_seeds(begun: Any) -> None:
     def numbers(config: RunConfig) -> dict[str, Any]:
         return {"mean_completion_h": 0.5 if config.policy == "slaq" else 1.0}
 
@@ -96,7 +96,7 @@ def test_who_is_soonest_is_told_on_the_seeds_that_all_have(begun: Any) -> None:
     assert sooner.details_text.endswith(" on seeds 1-7")
 
 
-def test_on_one_seed_nobody_is_listed_as_beating_the_mechanism_as_printed(begun: Any) -> None:
+def test_no_policy_beats_the_printed_mechanism_on_one_seed(begun: Any) -> None:
     def there(config: RunConfig) -> bool:
         return config.policy != "themis-paper" or config.contention == 1 or config.seed == SEEDS[0]
 
@@ -108,7 +108,7 @@ def test_on_one_seed_nobody_is_listed_as_beating_the_mechanism_as_printed(begun:
     assert columns == {"W1": "none", "W1 2x": "-"}
 
 
-def test_figures_of_the_bar_say_who_has_fewer_seeds(begun: Any) -> None:
+def test_bar_figures_mark_policies_with_fewer_seeds(begun: Any) -> None:
     def there(config: RunConfig) -> bool:
         return config.policy != "themis-paper" or config.seed <= 6
 
@@ -186,7 +186,7 @@ def test_the_strongest_opponents_call_in_as_ours_does(finished: Any) -> None:
     assert found["W2: max rho_ref, themis-paper over ours"].verdict is Verdict.FAILS
 
 
-def test_apps_that_want_less_than_their_share_are_told_apart(finished: Any) -> None:
+def test_apps_demanding_less_than_their_share_are_separate(finished: Any) -> None:
     scope = Scope(quick=True, seeds=(1,), apps=6)
     config = replace(scope.base("w2"), seed=1)
     made = prepare(config)

@@ -74,7 +74,7 @@ def test_every_experiment_tells_of_what_there_is(
         assert figure.draw().figure.axes
 
 
-def test_what_is_printed_is_compared_on_the_seeds_that_it_has(begun: Any) -> None:
+def test_printed_mechanism_is_compared_on_its_own_seeds(begun: Any) -> None:
     def numbers(config: RunConfig) -> dict[str, Any]:
         # From the fourth seed on all is worse: on all seeds the factor would be another one.
         much = 10.0 if config.seed > 3 else 1.0
@@ -137,7 +137,7 @@ def test_the_bar_is_not_cleared_before_all_opponents_have_run(begun: Any) -> Non
         pytest.param(1.0, Verdict.UNDECIDED, id="just as good, so far"),
     ],
 )
-def test_that_nobody_is_better_needs_all_seeds_or_worse_opponents(
+def test_best_claim_needs_all_seeds_or_worse_opponents(
     begun: Any, rho: float, verdict: Verdict
 ) -> None:
     def numbers(config: RunConfig) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def test_a_chapter_says_which_part_of_the_plan_it_rests_on(begun: Any, tmp_path:
     assert whole.origin.wanted == 14  # the plan of one seed, not of those that the folder holds
 
 
-def test_seeds_asked_for_are_told_as_a_part_of_the_evaluation(begun: Any, tmp_path: Path) -> None:
+def test_selected_seeds_are_reported_as_part_of_the_evaluation(begun: Any, tmp_path: Path) -> None:
     scope = Scope(seeds=(101, 102), cluster="demo16", apps=1)
     results = begun(e5.EXPERIMENT, scope, lambda _: {}, lambda _: True)
     experiment = without_figures(e5.EXPERIMENT)
@@ -224,14 +224,14 @@ def test_runs_that_belong_to_others_do_not_make_an_experiment(begun: Any) -> Non
     assert not can_tell(e7.EXPERIMENT, whole)
 
 
-def test_a_few_policies_of_all_scenarios_are_told(begun: Any) -> None:
+def test_policy_subset_of_all_scenarios_is_reported(begun: Any) -> None:
     results = begun(
         e15.EXPERIMENT, SCOPE, lambda _: {}, lambda one: one.policy in {"themis", "gandiva"}
     )
     assert can_tell(e15.EXPERIMENT, results)
 
 
-def test_a_sweep_with_two_of_its_values_is_told(begun: Any) -> None:
+def test_sweep_with_two_of_its_values_is_reported(begun: Any) -> None:
     def there(config: RunConfig) -> bool:
         return config.policy == "themis" and config.options.get("lease", "5m") == "5m"
 

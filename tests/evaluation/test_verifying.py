@@ -34,9 +34,7 @@ def test_runs_that_come_out_as_they_were_are_the_same(finished: Path) -> None:
     assert {path: path.read_bytes() for path in finished.iterdir()} == before
 
 
-def test_a_run_that_comes_out_otherwise_is_told_with_both_values(
-    finished: Path, tmp_path: Path
-) -> None:
+def test_differing_run_is_reported_with_both_values(finished: Path, tmp_path: Path) -> None:
     for path in finished.glob("*.json"):
         run = json.loads(path.read_text("utf-8"))
         run["summary"]["moves"] += 7
@@ -64,7 +62,7 @@ def test_every_experiment_and_policy_has_its_turn(finished: Path, tmp_path: Path
     assert {one.label.split()[0] for one in two} == {"equal-share", "gandiva"}
 
 
-def test_a_run_that_cannot_be_made_any_more_is_told_as_such(
+def test_unreproducible_run_is_reported_as_such(
     finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> int:

@@ -70,9 +70,7 @@ def test_sweeps_have_ten_seeds_and_contention_thirty(nothing: Results) -> None:
 
 
 @pytest.mark.parametrize("name", ["E1", "E2", "E4", "E15"])
-def test_what_the_bar_rests_on_has_every_seed_of_every_opponent(
-    name: str, nothing: Results
-) -> None:
+def test_bar_policies_have_every_seed_of_every_opponent(name: str, nothing: Results) -> None:
     experiment = EXPERIMENTS[name]
     found: dict[str, set[int]] = {}
     for one in experiment.wanted(nothing):

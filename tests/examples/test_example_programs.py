@@ -89,7 +89,7 @@ def check(program: Program) -> None:
 @pytest.mark.parametrize(
     ("name", "arguments"), [("plain", ("--pause", "0.02")), ("optuna", ())], ids=["plain", "optuna"]
 )
-def test_a_program_saves_when_told_and_goes_on(
+def test_example_program_saves_on_request_and_resumes(
     name: str, arguments: tuple[str, ...], tmp_path: Path
 ) -> None:
     program = Program(EXAMPLES / name / "train.py", tmp_path, arguments)
@@ -109,7 +109,7 @@ def test_a_program_saves_when_told_and_goes_on(
     ],
     ids=["pytorch", "huggingface", "lightning"],
 )
-def test_a_program_with_a_framework_saves_when_told_and_goes_on(
+def test_framework_example_saves_on_request_and_resumes(
     name: str, package: str, arguments: tuple[str, ...], tmp_path: Path
 ) -> None:
     for needed in dict.fromkeys(("torch", package)):

@@ -87,7 +87,7 @@ def test_on_a_crowded_cluster_it_waits_and_others_finish_later() -> None:
     assert sum(later.values()) == pytest.approx(2 * 0.5 * HOUR, rel=0.35)
 
 
-def test_who_is_in_nobodys_way_delays_nobody() -> None:
+def test_app_without_competitors_delays_no_other() -> None:
     found = of(state(spec("narrow", 10.0, gpus=1)), ForecastCase("as written", spec("new", 2.0)))
     assert [abs(other.later.mid) < 60.0 for other in found.others] == [True]
 
@@ -140,7 +140,7 @@ def test_when_time_is_up_the_answer_is_what_there_is() -> None:
     assert answer.cases[0].rough
 
 
-def test_seeds_differ_in_what_nobody_knows_and_agree_when_asked_again() -> None:
+def test_seeds_vary_unknowns_and_are_reproducible() -> None:
     jobs = tuple(JobSpec(JobId(f"{index}"), 1.0 + index, 2) for index in range(4))
     phases = (Phase(4, 900), Phase(1, 2000))
     sweep = AppSpec(AppId("new"), OwnerId("ann"), jobs, phases)
@@ -171,7 +171,7 @@ def test_starting_takes_as_long_as_the_app_says() -> None:
     assert at_once + 300.0 < later < at_once + 1200.0
 
 
-def test_an_app_that_is_paused_stays_so_and_keeps_nobody_waiting() -> None:
+def test_paused_app_stays_paused_and_delays_no_other() -> None:
     paused = spec("paused", 40.0, gpus=8)
     workload = Workload("some", (SimApp(paused, 0.0, "", (0.5,)),), 1.0, 0.0, 1, "test", 1)
     fork = Fork(MACHINES, workload, policy("equal-share"), Settings(), seed=1, costs=NO_COSTS)
@@ -242,7 +242,7 @@ def test_two_processes_in_one_place_are_refused() -> None:
         of(broken(crowded, gpus=process.gpus), ForecastCase("as written", spec("new", 1.0)))
 
 
-def test_what_could_never_run_is_refused() -> None:
+def test_impossible_app_is_refused() -> None:
     with pytest.raises(RefusedError, match="needs 64 GPUs"):
         # Before anything is said of when it would be done.
         next(
@@ -256,7 +256,7 @@ def test_what_could_never_run_is_refused() -> None:
         )
 
 
-def test_who_is_refused_is_told_their_own_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_caller_gets_its_own_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     ahead = Ahead(state(), ForecastCase("", spec("new", 1.0, gpus=64, least=64)), 1)
     advance = ahead.fork.advance
 
@@ -289,7 +289,7 @@ def test_only_a_run_that_is_stuck_counts_as_never_served(
             list(ahead.steps())
 
 
-def test_what_no_machine_can_run_now_is_not_promised() -> None:
+def test_app_that_no_machine_can_run_now_is_not_promised() -> None:
     job = JobSpec(JobId("0"), 1.0, 1)
     picky = AppSpec(AppId("new"), OwnerId("ann"), (job,), (Phase(1, 10),), 1.0, Constraint("h100"))
     with pytest.raises(RefusedError):

@@ -151,7 +151,7 @@ def test_a_study_knows_after_a_restart_which_trials_did_not_go_on(begins: int) -
     assert again.trials == whole.trials
 
 
-def test_trials_that_fail_or_do_not_go_on_are_told_as_such() -> None:
+def test_failed_and_pruned_trials_are_recorded_as_such() -> None:
     search = OptunaSearch(SPACE, Goal.MINIMIZE, 2, seed=7)
     for number in range(4):
         search.choose(JobId(str(number)))

@@ -97,7 +97,7 @@ def cluster(folder: Path) -> ServiceConfig:
     return ServiceConfig(state_dir=folder / "state", local_nodes=file, trust_tenants=True)
 
 
-def test_who_says_not_whom_jobs_run_as_hears_it_from_the_service(tmp_path: Path) -> None:
+def test_missing_job_account_is_reported_by_the_service(tmp_path: Path) -> None:
     config = ServiceConfig(state_dir=tmp_path / "state", local_nodes=cluster(tmp_path).local_nodes)
     nodes = LocalNodes(config, GRPC)
     with pytest.raises(ConfigError, match=r"accounts|owner"):

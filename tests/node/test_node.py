@@ -443,7 +443,7 @@ def test_a_sick_gpu_is_quarantined_until_it_is_well(tmp_path: Path) -> None:
 # After a restart
 
 
-def test_what_runs_is_taken_over_and_what_never_began_is_lost(tmp_path: Path) -> None:
+def test_running_jobs_are_adopted_and_unstarted_ones_lost(tmp_path: Path) -> None:
     end = boottime.now() + 100.0
 
     def prepare(engine: FakeEngine, service: FakeService, disk: NodeDisk) -> None:
@@ -468,7 +468,7 @@ def test_what_runs_is_taken_over_and_what_never_began_is_lost(tmp_path: Path) ->
     play(tmp_path, scene, prepare)
 
 
-def test_an_end_that_nobody_heard_of_is_reported(tmp_path: Path) -> None:
+def test_unacknowledged_end_is_reported(tmp_path: Path) -> None:
     ended = base.ProgramExited("sweep/j0", 7, "failed", 3, "exited with 3")
 
     def prepare(engine: FakeEngine, service: FakeService, disk: NodeDisk) -> None:
@@ -498,7 +498,7 @@ def test_job_without_a_record_is_killed_before_its_gpu_is_used(tmp_path: Path) -
     play(tmp_path, scene, prepare)
 
 
-def test_the_last_run_of_a_job_is_the_one_that_runs(tmp_path: Path) -> None:
+def test_latest_run_of_a_job_is_the_running_one(tmp_path: Path) -> None:
     end = boottime.now() + 100.0
 
     def prepare(engine: FakeEngine, service: FakeService, disk: NodeDisk) -> None:
@@ -653,7 +653,7 @@ def losses(service: FakeService) -> list[float]:
     return [value for point in run.points for _, value in point.values] if run else []
 
 
-def test_what_a_run_reports_is_told_in_parts_until_it_was_heard(tmp_path: Path) -> None:
+def test_run_points_are_sent_in_parts_until_acknowledged(tmp_path: Path) -> None:
     def prepare(engine: FakeEngine, service: FakeService, disk: NodeDisk) -> None:
         service.runs = (order(),)
         engine.reported = [float(n) for n in range(1, 301)]
@@ -680,7 +680,7 @@ def test_what_a_run_reports_is_told_in_parts_until_it_was_heard(tmp_path: Path) 
     play(tmp_path, scene, prepare)
 
 
-def test_a_node_that_is_started_again_reads_on_from_what_was_heard(tmp_path: Path) -> None:
+def test_restarted_node_reads_on_after_acknowledged_points(tmp_path: Path) -> None:
     end = boottime.now() + 100.0
 
     def prepare(engine: FakeEngine, service: FakeService, disk: NodeDisk) -> None:
@@ -702,7 +702,7 @@ def test_a_node_that_is_started_again_reads_on_from_what_was_heard(tmp_path: Pat
     play(tmp_path, scene, prepare)
 
 
-def test_what_a_node_finds_in_its_shared_folder_is_reported(tmp_path: Path) -> None:
+def test_shared_folder_findings_of_a_node_are_reported(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
 

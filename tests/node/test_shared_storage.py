@@ -62,7 +62,7 @@ def test_marks_of_an_earlier_service_do_not_count(root: Path) -> None:
     assert sorted(path.name for path in (root / MARKS).iterdir()) == ["bb.m0", "bb.m1"]
 
 
-def test_what_is_no_mark_is_passed_over(root: Path) -> None:
+def test_invalid_mark_is_skipped(root: Path) -> None:
     (root / MARKS).mkdir()
     (root / MARKS / "aa.evil").symlink_to("/etc/passwd")
     (root / MARKS / "aa.full").write_text("x" * 100)
@@ -91,7 +91,7 @@ class Stuck(SharedStorage):
         return f"{nonce}.m0.aa"
 
 
-def test_a_folder_that_does_not_answer_is_told_and_holds_nobody_up() -> None:
+def test_unresponsive_folder_is_reported_and_blocks_nothing() -> None:
     storage, told = Stuck(), list[tuple[str, str]]()
 
     def put(happened: EventAt) -> None:

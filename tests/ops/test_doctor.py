@@ -186,7 +186,7 @@ def test_local_nodes_that_could_not_start_are_found(
         ),
     ],
 )  # fmt: skip
-def test_what_stands_in_the_way_is_found(
+def test_obstacles_are_found(
     machine: PretendMachine, config: ServiceConfig, check: str, verdict: str, word: str
 ) -> None:
     found = [item for item in findings(machine, config) if item.check == check]
@@ -261,7 +261,7 @@ def test_ray_is_there_when_the_configured_python_has_it(tmp_path: Path) -> None:
         ray_version(str(tool(tmp_path, "slow", "exec sleep 600")), limit=0.2)
 
 
-def test_a_port_of_ray_where_nobody_listens_is_told(tmp_path: Path) -> None:
+def test_closed_ray_port_is_reported(tmp_path: Path) -> None:
     python = tool(tmp_path, "python", "echo 2.60.0")
     with socket.create_server(("127.0.0.1", 0)) as server:
         config = replace(

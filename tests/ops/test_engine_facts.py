@@ -19,7 +19,7 @@ class NoDriver:
         raise UnavailableError("NVML: NVML Shared Library Not Found")
 
 
-def test_the_way_to_hold_processes_is_tried_and_told_with_reasons() -> None:
+def test_process_control_is_probed_and_reported_with_reasons() -> None:
     probe = EngineProbe(NoDriver())
     kind = probe.control()
     assert kind in CONTROLS

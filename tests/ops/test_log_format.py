@@ -156,7 +156,7 @@ def test_every_answer_has_an_id_and_the_log_has_it_too(tmp_path: Path) -> None:
     assert not [line for line in objects(data) if line.get("request") in ids[1:]]
 
 
-def test_an_unexpected_error_is_told_under_a_reference_that_nobody_chose(
+def test_unexpected_error_is_reported_under_a_generated_reference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work() -> Any:

@@ -32,7 +32,9 @@ def listening(address: str) -> socket.socket:
 
 
 @pytest.mark.parametrize("abstract", [False, True], ids=["in a folder", "abstract"])
-def test_a_word_arrives(folder: Path, monkeypatch: pytest.MonkeyPatch, *, abstract: bool) -> None:
+def test_notification_arrives(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, abstract: bool
+) -> None:
     address = f"@themis-{os.getpid()}" if abstract else str(folder / "socket")
     with closing(listening(address)) as heard:
         monkeypatch.setenv("NOTIFY_SOCKET", address)
@@ -41,7 +43,9 @@ def test_a_word_arrives(folder: Path, monkeypatch: pytest.MonkeyPatch, *, abstra
 
 
 @pytest.mark.parametrize("address", ["", "/no/such/socket", "vsock:2:1", "@" + "x" * 200])
-def test_nobody_who_listens_is_no_trouble(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_notification_socket_is_no_trouble(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", address)
     notify(STOPPING)
 

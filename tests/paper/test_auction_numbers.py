@@ -29,7 +29,7 @@ def _machines_of(solution: Solution, app: str) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("name", SOLVERS)
-def test_of_rho_8_and_2_the_first_wins_and_keeps_half(name: str) -> None:
+def test_first_of_rho_8_and_2_wins_and_keeps_half(name: str) -> None:
     row = Candidate((Chunk(1, 2),), 1.0)
     bidders = tuple(Bidder(AppId(app), 1.0, rho, (row,)) for app, rho in (("x", 8.0), ("y", 2.0)))
     solution = solver(name).solve(Problem((OfferedMachine(0, 0, (2,)),), bidders))

@@ -49,7 +49,7 @@ def test_equal_share_gives_weights_2_to_1_their_gpu_time(jobs: int, max_gpus: in
     assert heavy / light == pytest.approx(2.0, rel=0.1)
 
 
-def test_the_ratio_of_themis_is_told() -> None:
+def test_ratio_of_themis_is_reported() -> None:
     heavy, light = _attained("themis", 1, 64)
     # By design the auction answers to finish times, not to GPU-time: the number is only shown.
     print(f"themis: weights 2 and 1 attained GPU-time {heavy / light:.2f} to 1")

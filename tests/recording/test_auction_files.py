@@ -57,7 +57,7 @@ def data(auction: AuctionFile) -> dict[str, Any]:
     return found
 
 
-def test_what_is_written_is_read_back(auction: AuctionFile, tmp_path: Path) -> None:
+def test_written_auction_is_read_back(auction: AuctionFile, tmp_path: Path) -> None:
     path = tmp_path / "auction-000007.json"
     path.write_text(auction_text(auction))
     again = read_auction(path)
@@ -211,7 +211,7 @@ def test_a_bad_file_is_refused_by_field_and_with_what_is_allowed(
         ("[" * 100_000, "JSON"),
     ],
 )
-def test_what_is_not_an_auction_at_all_is_told_in_words(text: str, reason: str) -> None:
+def test_non_auction_file_is_explained_in_words(text: str, reason: str) -> None:
     with pytest.raises(ThemisError) as caught:
         parse_auction(text, "x.json")
     assert str(caught.value).startswith("x.json: ")

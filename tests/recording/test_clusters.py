@@ -155,7 +155,7 @@ def test_a_name_that_is_no_file_is_refused(name: str) -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_key(data: object, key: str) -> None:
+def test_invalid_value_is_refused_with_its_key(data: object, key: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_cluster(data, "here.yaml")
     assert caught.value.key == key

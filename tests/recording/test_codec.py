@@ -234,7 +234,7 @@ def test_records_come_back_equal(kind: type[Any]) -> None:
         pytest.param(APP, id="app"),
     ],
 )
-def test_what_a_header_holds_comes_back_equal(value: object) -> None:
+def test_header_round_trips(value: object) -> None:
     assert same_in_depth(decode(type(value), loads(dumps(value))), value)
 
 
@@ -298,7 +298,7 @@ def test_numbers_that_json_lacks_are_not_written(number: float) -> None:
         dumps(Solved(0.0, 1, Solution({}, number, 0.0, {}, True, "greedy", 1)))
 
 
-def test_what_is_not_plain_data_is_not_written() -> None:
+def test_non_plain_data_is_not_written() -> None:
     with pytest.raises(InvariantError, match="object is not plain data"):
         dumps({"a": object()})
     circle: list[Any] = []
@@ -496,7 +496,7 @@ def test_a_type_that_cannot_be_read_is_our_mistake() -> None:
         decode(hint, 1)
 
 
-def test_equal_values_of_other_kinds_are_told_apart() -> None:
+def test_equal_values_of_different_types_are_distinguished() -> None:
     whole, broken = Woken(1), Woken(1.0)
     assert dumps(whole) != dumps(broken)
     assert repr(event_from(loads(dumps(whole)))) == repr(whole)
@@ -533,7 +533,7 @@ def test_jobs_that_read_the_same_are_one_and_others_are_not() -> None:
         decode(JobSpec, {**one, "max_gpus": True})
 
 
-def test_what_we_wrote_reads_the_same_without_looking_for_oddities() -> None:
+def test_own_output_reads_the_same_without_strict_checks() -> None:
     text = dumps({"a": [1, 2.5, "x"], "b": {"c": None}})
     assert loads_own(text) == loads(text)
     for odd in ("{", '{"a":NaN}'):

@@ -113,7 +113,7 @@ def test_a_log_can_be_closed_twice(tmp_path: Path) -> None:
     assert path.read_text().count('{"events":0}') == 1
 
 
-def test_a_log_is_not_written_over_unless_told_to(path: Path) -> None:
+def test_existing_log_is_overwritten_only_on_request(path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist yet"):
         LogWriter(path, HEADER)
     assert len(read(path)) == len(PAIRS)
@@ -176,7 +176,7 @@ def test_reading_keeps_one_line_at_a_time(path: Path) -> None:
 # Damage
 
 
-def test_a_log_cut_off_anywhere_is_told_with_file_and_line(path: Path) -> None:
+def test_truncated_log_is_reported_with_file_and_line(path: Path) -> None:
     whole = path.read_bytes()
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
@@ -218,7 +218,7 @@ def test_a_damaged_byte_anywhere_is_survived(path: Path) -> None:
         pytest.param(b"{}\n", "", id="an empty object"),
     ],
 )
-def test_a_line_that_is_no_record_is_told(path: Path, line: int, raw: bytes, reason: str) -> None:
+def test_non_record_line_is_reported(path: Path, line: int, raw: bytes, reason: str) -> None:
     assert reason in corrupted(path, line, lambda _: raw).reason
 
 
@@ -239,7 +239,7 @@ def test_a_line_that_is_no_record_is_told(path: Path, line: int, raw: bytes, rea
         ),
     ],
 )
-def test_a_wrong_header_is_told(path: Path, change: Any, reason: str) -> None:
+def test_wrong_header_is_reported(path: Path, change: Any, reason: str) -> None:
     assert reason in corrupted(path, 1, edit(change)).reason
 
 
@@ -258,11 +258,11 @@ def test_a_wrong_header_is_told(path: Path, change: Any, reason: str) -> None:
         pytest.param(lambda d: d.pop("commands"), "neither an event nor the end", id="less"),
     ],
 )
-def test_a_wrong_entry_is_told(path: Path, change: Any, reason: str) -> None:
+def test_wrong_entry_is_reported(path: Path, change: Any, reason: str) -> None:
     assert reason in corrupted(path, 3, edit(change)).reason
 
 
-def test_an_end_that_counts_other_events_is_told(path: Path) -> None:
+def test_wrong_event_count_at_the_end_is_reported(path: Path) -> None:
     error = corrupted(path, 5, edit(lambda data: data.update(events=4)))
     assert error.reason == "the run had 4 events, 3 are here"
 

@@ -20,7 +20,7 @@ def test_a_packed_auction_is_the_same_again(seed: int) -> None:
     assert unpack(pickle.loads(pickle.dumps(packed))) == problem
 
 
-def test_what_many_ask_for_is_written_once() -> None:
+def test_shared_rows_are_written_once() -> None:
     problem = random_problem(3)
     one = problem.bidders[0]
     many = replace(

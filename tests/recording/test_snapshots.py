@@ -76,7 +76,7 @@ def test_a_file_that_others_could_read_is_closed_to_them(tmp_path: Path) -> None
         pytest.param({"state": {"moon/1": {}}}, "no part of this name", id="an unknown part"),
     ],
 )
-def test_what_is_no_snapshot_is_refused(change: dict[str, Any], reason: str) -> None:
+def test_non_snapshot_is_refused(change: dict[str, Any], reason: str) -> None:
     with pytest.raises(RefusedError, match=reason):
         snapshot_from(plain() | change)
 
@@ -93,14 +93,14 @@ def test_a_snapshot_with_unknown_apps_or_jobs_is_refused() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "null", '{"kind": 1}', "\x00\x01"])
-def test_a_file_with_something_else_is_told_with_its_name(tmp_path: Path, text: str) -> None:
+def test_foreign_file_is_reported_with_its_name(tmp_path: Path, text: str) -> None:
     path = tmp_path / "state.json"
     path.write_text(text)
     with pytest.raises(ConfigError, match=r"state\.json"):
         read_snapshot(path)
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError):
         read_snapshot(tmp_path / "nothing.json")
 
@@ -123,7 +123,7 @@ def test_a_snapshot_that_cannot_be_written_leaves_what_was_there(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_is_no_file_is_written_as_it_is(tmp_path: Path) -> None:
+def test_non_file_target_is_written_directly(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)

@@ -248,7 +248,7 @@ def test_a_changed_command_is_the_first_difference(log: Path, tmp_path: Path) ->
         ),
     ],
 )
-def test_a_difference_is_told_in_a_few_words(
+def test_difference_is_described_briefly(
     edit: Any, text: str, themis_log: Path, tmp_path: Path
 ) -> None:
     path = edited(themis_log, 2, lambda data: edit(data["commands"]), tmp_path)
@@ -316,7 +316,7 @@ def test_the_values_of_solutions_are_compared(themis_log: Path, tmp_path: Path) 
     assert "by brute-force: value was 0.0, is " in difference.text
 
 
-def test_an_impossible_solution_is_told_as_such(themis_log: Path, tmp_path: Path) -> None:
+def test_impossible_solution_is_reported_as_such(themis_log: Path, tmp_path: Path) -> None:
     line = line_with(themis_log, ev.Solved)
 
     def too_good(data: dict[str, Any]) -> None:

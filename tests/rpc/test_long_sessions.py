@@ -78,7 +78,7 @@ def test_a_program_longer_than_a_share_of_a_report_goes_alone() -> None:
     assert said_of(*runs) == runs
 
 
-def test_many_long_parameters_are_said_in_several_reports() -> None:
+def test_many_long_parameters_take_several_reports() -> None:
     trials = [TrialParams(JobId(str(job)), f'{{"q": "{"x" * 5000}"}}') for job in range(100)]
     assert len(to_bytes(AgentReport(APP, "s", 1, 1, 0, tuple(trials), 5))) > Bounds().size
     assert said_of(*trials) == trials
@@ -154,9 +154,7 @@ class Failing(Restarting):
         return replace(news, items=(*news.items, *ended, AppEndNews("failed")))
 
 
-def test_what_went_wrong_is_said_once_where_the_agent_runs(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_launch_error_is_logged_once_by_the_agent(caplog: pytest.LogCaptureFixture) -> None:
     app = {
         "name": "sweep",
         "command": ["trian", "{q}"],

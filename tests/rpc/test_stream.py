@@ -261,7 +261,7 @@ def test_a_node_does_not_queue_behind_a_crowd_of_agents(tmp_path: Path) -> None:
     at_the_door(tmp_path)(work)
 
 
-def test_what_is_given_up_is_not_waited_for_any_more(tmp_path: Path) -> None:
+def test_abandoned_call_is_not_awaited(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         agent = world.agent("ann")
         first = await agent.exchange(AgentReport(SWEEP, "s", 1, 0, 0))

@@ -123,7 +123,7 @@ def test_an_interrupted_set_up_is_made_anew_from_nothing(tree: Tree) -> None:
     assert tree.ready.exists()
 
 
-def test_an_environment_whose_python_is_gone_is_made_anew(tree: Tree) -> None:
+def test_environment_without_its_python_is_rebuilt(tree: Tree) -> None:
     tree.add_python("python3")
     tree.set_up()
     (tree.place / ".venv/bin/python").unlink()

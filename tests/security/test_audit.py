@@ -20,7 +20,7 @@ OTHER = Identity(Role.TENANT, "speech", "ba9876543210")
 LINK = make_link(MemoryTokenStore(), WHO, now=1.0).reveal()
 
 
-def test_a_row_says_who_did_what_to_what_and_how_it_ended() -> None:
+def test_audit_row_names_caller_action_object_and_outcome() -> None:
     row = audited(WHO, Verb.CANCEL, "resnet", at=5, outcome=CallOutcome.DENIED, details={"by": "x"})
     assert row.who == "tenant/vision/0123456789ab"
     assert (row.verb, row.target, row.outcome, row.detail) == ("cancel", "resnet", "denied", "by=x")
@@ -66,12 +66,12 @@ def test_rows_are_short_and_do_not_steer_terminals() -> None:
     assert len(row.target) <= MAX_TEXT
 
 
-def test_a_code_is_not_told_by_halves() -> None:
+def test_code_is_never_shown_in_part() -> None:
     for before in range(MAX_TEXT - 80, MAX_TEXT + 1):
         assert LINK[13:21] not in clean("." * before + " " + LINK)
 
 
-def test_numbers_without_end_are_told_in_words() -> None:
+def test_huge_numbers_are_described_in_words() -> None:
     row = audited(WHO, Verb.QUOTA_SET, at=1.0, details={"gpus": 10**5000})
     assert row.detail == "gpus=an integer of more than 18 digits"
 
@@ -133,7 +133,7 @@ def refused(who: Identity, at: float, verb: Verb = Verb.CANCEL) -> AuditRow:
     return audited(who, verb, "resnet", at=at, outcome=CallOutcome.REFUSED)
 
 
-def test_of_what_is_refused_again_and_again_the_number_is_kept() -> None:
+def test_repeated_refusals_are_counted() -> None:
     refusals = RefusalCounter()
     assert refusals.note(refused(WHO, 0.0)) == [refused(WHO, 0.0)]
     assert [refusals.note(refused(WHO, at)) for at in (1.0, 59.0)] == [[], []]
@@ -147,7 +147,7 @@ def test_of_what_is_refused_again_and_again_the_number_is_kept() -> None:
     assert refusals.due(1000.0) == []
 
 
-def test_what_was_only_counted_is_written_at_the_end() -> None:
+def test_counted_refusals_are_written_at_the_end() -> None:
     refusals = RefusalCounter()
     for row in (refused(WHO, 0.0), refused(WHO, 1.0), refused(OTHER, 2.0)):
         refusals.note(row)

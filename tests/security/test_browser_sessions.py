@@ -48,7 +48,7 @@ def test_a_link_logs_in_once(token_store: MemoryTokenStore, identity: Identity) 
         redeem_link(token_store, code, now=NOW + 1)
 
 
-def test_of_two_at_the_same_time_one_gets_in(
+def test_only_one_of_two_simultaneous_logins_succeeds(
     token_store: MemoryTokenStore, identity: Identity
 ) -> None:
     code = make_link(token_store, identity, now=NOW).reveal()
@@ -85,7 +85,7 @@ def test_a_wrong_guess_does_not_use_a_link_up(
 
 
 @pytest.mark.parametrize("code", [None, 7, "", "x", "a" * 10**6, "0" * 12 + "-" + "0" * 64, "\0"])
-def test_what_is_no_code_logs_nobody_in(token_store: MemoryTokenStore, code: object) -> None:
+def test_invalid_code_logs_no_browser_in(token_store: MemoryTokenStore, code: object) -> None:
     with pytest.raises(UnknownCallerError):
         redeem_link(token_store, code, now=NOW)
     with pytest.raises(UnknownCallerError):
@@ -116,7 +116,7 @@ def test_a_session_ends_with_its_token(
         check_session(token_store, session.cookie.reveal(), now=NOW + 1)
 
 
-def test_a_link_of_a_revoked_token_is_over(
+def test_login_link_of_a_revoked_token_expires(
     token_store: MemoryTokenStore, identity: Identity
 ) -> None:
     code = make_link(token_store, identity, now=NOW).reveal()
@@ -154,7 +154,7 @@ def test_cookies_are_for_us_only(session: BrowserSession) -> None:
     assert "Max-Age=0" in clear_cookie(tls=True)
 
 
-def test_a_write_needs_the_word_of_its_own_session(session: BrowserSession) -> None:
+def test_write_needs_the_csrf_token_of_its_session(session: BrowserSession) -> None:
     cookie = session.cookie.reveal()
     check_csrf(cookie, session.csrf.reveal())
     other = csrf_of("another").reveal()
@@ -191,7 +191,7 @@ def test_foreign_pages_and_bent_names_are_kept_out(
             check_origin(host, origin, allowed)
 
 
-def test_what_is_over_is_swept_away(
+def test_expired_sessions_are_removed(
     token_store: MemoryTokenStore, identity: Identity, session: BrowserSession
 ) -> None:
     make_link(token_store, identity, now=NOW)

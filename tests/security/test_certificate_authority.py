@@ -142,7 +142,7 @@ def test_an_open_key_is_refused(tmp_path: Path, folder: Path) -> None:
         check_files(Tls(folder / "server.pem", key), now=NOW - 10 * 365 * DAY)
 
 
-def test_what_is_no_certificate_is_told(tmp_path: Path) -> None:
+def test_invalid_certificate_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a.pem").write_text("hello")
     with pytest.raises(ConfigError, match="a certificate"):
         days_left(tmp_path / "a.pem", now=NOW)
@@ -209,7 +209,7 @@ def test_grpc_takes_the_files(tls: Tls, folder: Path) -> None:
     assert grpc_client(folder / "ca.pem", *node) is not None
 
 
-def test_the_service_learns_over_grpc_who_calls(folder: Path) -> None:
+def test_service_identifies_grpc_callers(folder: Path) -> None:
     def tell(message: bytes, context: Any) -> bytes:
         (pem,) = context.auth_context()["x509_pem_cert"]
         return repr(peer_of(pem)).encode()

@@ -93,7 +93,7 @@ def test_every_cell_says_what_was_meant(verb: Verb) -> None:
 
 
 @pytest.mark.parametrize("verb", Verb)
-def test_what_is_nobodys_counts_as_of_others(verb: Verb) -> None:
+def test_unowned_objects_count_as_foreign(verb: Verb) -> None:
     for role in ROLES:
         assert decide(identity(role), verb, None) == decide(identity(role), verb, "you")
 
@@ -121,14 +121,14 @@ def test_a_node_speaks_for_itself_only() -> None:
         require(node, Verb.NODE_REPORT, None)
 
 
-def test_nobody_bids_for_another_not_even_an_admin() -> None:
+def test_no_caller_bids_for_another_not_even_an_admin() -> None:
     with pytest.raises(DeniedError, match="is for tenant, not for admin"):
         require(identity(Role.ADMIN), Verb.AGENT_BID, "vision")
     with pytest.raises(DeniedError):
         require(identity(Role.TENANT), Verb.AGENT_BID, "vision")
 
 
-def test_an_empty_owner_is_nobody() -> None:
+def test_empty_owner_matches_no_caller() -> None:
     strange = Identity(Role.TENANT, "", "0" * 12)
     assert not decide(strange, Verb.CANCEL, None).allowed
 

@@ -89,7 +89,7 @@ def test_no_pattern_of_calls_gets_more_than_burst_and_rate(
     assert passed <= size + rate * now + 1e-6
 
 
-def test_who_waits_as_long_as_told_gets_through() -> None:
+def test_caller_waiting_for_retry_after_gets_through() -> None:
     bucket = Bucket(0.3, 1.0, 0.0, 0.0)
     _, wait = bucket.taken(0.0)
     assert bucket.taken(wait + 1e-9)[1] == 0.0

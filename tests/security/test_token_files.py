@@ -35,7 +35,7 @@ def written(path: Path, text: str = TOKEN, mode: int = 0o600) -> Path:
     return path
 
 
-def test_what_is_written_is_read_again_and_closed_to_others(tmp_path: Path) -> None:
+def test_written_token_is_readable_and_closed_to_others(tmp_path: Path) -> None:
     path = tmp_path / "new" / "admin.token"
     write_secret(path, Secret(TOKEN))
     assert read_token(path).reveal() == TOKEN
@@ -79,7 +79,7 @@ def test_a_file_without_a_token_is_refused_without_repeating_it(tmp_path: Path, 
     assert TOKEN not in str(caught.value)
 
 
-def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
+def test_non_file_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
     with pytest.raises(ConfigError, match="regular file"):
         read_token(tmp_path / "pipe")

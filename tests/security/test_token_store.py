@@ -68,7 +68,7 @@ def test_a_used_link_stays_used_after_a_restart(store: PretendStore) -> None:
         redeem_link(store.token_store(), code, now=NOW)
 
 
-def test_what_could_not_be_kept_has_not_happened(store: PretendStore) -> None:
+def test_unstored_change_has_not_happened(store: PretendStore) -> None:
     token_store = store.token_store()
     made = create_token(token_store, Role.TENANT, "vision", now=NOW)
     code = make_link(token_store, made.credential.identity, now=NOW).reveal()

@@ -39,7 +39,7 @@ def issued(
     return create_token(token_store, role, subject, now=NOW, lifetime=100.0)
 
 
-def test_a_token_tells_who_presents_it(token_store: MemoryTokenStore) -> None:
+def test_token_identifies_its_caller(token_store: MemoryTokenStore) -> None:
     made = issued(token_store)
     found = check_token(token_store, made.token.reveal(), now=NOW)
     assert found == Identity(Role.TENANT, "vision", made.credential.id)
@@ -84,7 +84,7 @@ def test_tokens_differ(token_store: MemoryTokenStore) -> None:
         "themis_../../../etc_" + "a" * 43,
     ],
 )
-def test_what_is_no_token_is_nobody(token_store: MemoryTokenStore, text: object) -> None:
+def test_invalid_token_identifies_no_caller(token_store: MemoryTokenStore, text: object) -> None:
     issued(token_store)
     with pytest.raises(UnknownCallerError, match="no valid token"):
         check_token(token_store, text, now=NOW)
@@ -125,7 +125,7 @@ def test_a_token_expires(token_store: MemoryTokenStore, later: float, valid: boo
             check_token(token_store, text, now=NOW + later)
 
 
-def test_a_revoked_token_is_over_and_stays_listed(token_store: MemoryTokenStore) -> None:
+def test_revoked_token_is_invalid_and_stays_listed(token_store: MemoryTokenStore) -> None:
     made = issued(token_store)
     revoke_token(token_store, made.credential.id, now=NOW + 1)
     again = revoke_token(token_store, made.credential.id, now=NOW + 2)
@@ -144,7 +144,9 @@ def test_revoking_by_the_whole_token_does_not_repeat_it(token_store: MemoryToken
 
 
 @pytest.mark.parametrize("header", [None, "", "Basic abc", "bearer", "Bearer  x", 7])
-def test_a_header_without_a_token_is_nobody(token_store: MemoryTokenStore, header: object) -> None:
+def test_header_without_a_token_identifies_no_caller(
+    token_store: MemoryTokenStore, header: object
+) -> None:
     with pytest.raises(UnknownCallerError):
         check_bearer(token_store, header, now=NOW)
 

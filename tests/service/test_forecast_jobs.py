@@ -226,7 +226,7 @@ def test_worker_past_its_time_is_killed_and_its_answers_count(
         ),
     ],
 )
-def test_a_worker_that_fails_is_told(program: str, kind: type[Exception]) -> None:
+def test_worker_failure_is_reported(program: str, kind: type[Exception]) -> None:
     async def work() -> None:
         forecasts = Forecasts(worker(program))
         name = await forecasts.ask("ann", ready(QUESTION))
@@ -319,7 +319,7 @@ def test_a_real_worker_answers_over_http_and_nothing_is_submitted(tmp_path: Path
     with_service(tmp_path, work)
 
 
-def test_what_is_for_operators_is_denied_to_tenants(tmp_path: Path) -> None:
+def test_operator_requests_are_denied_to_tenants(tmp_path: Path) -> None:
     async def work(http: HttpService) -> None:
         http.service.forecasts = Forecasts(SILENT, every=0.0)
         for more in ({"policy": ["fifo"]}, {"add_machines": [1]}, {"owner": "bob"}):

@@ -347,7 +347,7 @@ def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
 # Too much
 
 
-def test_a_flood_is_stopped_and_told_when_to_come_again(tmp_path: Path) -> None:
+def test_flood_is_throttled_with_a_retry_time(tmp_path: Path) -> None:
     now = 100.0
     limits = CallerLimits(requests=1.0, burst=3.0)
     door = GrpcSettings(limits=limits, monotonic=lambda: now)
@@ -546,7 +546,7 @@ def test_silent_or_broken_connections_leave_room_for_others(tmp_path: Path) -> N
 # What agents are told
 
 
-def test_of_many_topologies_an_agent_hears_the_last(tmp_path: Path) -> None:
+def test_agent_receives_only_the_latest_topology(tmp_path: Path) -> None:
     outbox = AgentOutbox(SWEEP, 1, 0.0)
     outbox.receive(says(), 0.0, 1)
     outbox.start(AgentStart(simple_app("sweep"), Topology(()), (), (), 0, ()))
@@ -593,7 +593,7 @@ def test_an_agent_goes_on_after_a_restart_of_the_service(tmp_path: Path) -> None
     at_the_door(tmp_path)(work)
 
 
-def test_what_is_refused_is_not_said_again(tmp_path: Path) -> None:
+def test_refused_message_is_not_sent_again(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         link = SessionClient(world.agent("ann"), SWEEP, random.Random(1))
         link.say(EndApp("x" * 20_000))
@@ -759,7 +759,7 @@ def test_no_message_causes_an_internal_error(
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-def test_points_that_come_again_after_a_restart_are_heard_once() -> None:
+def test_points_repeated_after_a_restart_count_once() -> None:
     def points(first: int, last: int) -> PointsNews:
         numbers = range(first, last + 1)
         return PointsNews(4, JobId("j0"), first, tuple(Point(float(n)) for n in numbers))

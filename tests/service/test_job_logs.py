@@ -219,9 +219,7 @@ def test_log_is_followed_across_runs_and_after_its_app_ends(tmp_path: Path, plac
     play(work())
 
 
-def test_of_a_log_that_its_node_forgot_there_are_the_last_lines(
-    tmp_path: Path, place: Path
-) -> None:
+def test_last_lines_remain_of_a_log_its_node_dropped(tmp_path: Path, place: Path) -> None:
     async def work() -> None:
         async with on_stage(tmp_path, place, kept_logs=0) as stage:
             stage.start("r1", "seq 1 5000")

@@ -40,9 +40,7 @@ def said(outcome: Outcome) -> list[tuple[str, str]]:
         (ev.AppSuspended(1.0, APP, Reason.HELD_BY_ADMIN), "INFO", "suspended: HELD_BY_ADMIN"),
     ],
 )
-def test_what_happens_to_machines_and_apps_is_a_line(
-    event: ev.Event, level: str, words: str
-) -> None:
+def test_machine_and_app_events_are_logged(event: ev.Event, level: str, words: str) -> None:
     [(found, text)] = said(Outcome(DurableChanges((event,))))
     assert (found, words in text) == (level, True), text
 

@@ -100,7 +100,7 @@ def test_a_viewer_sees_the_worst_rho_without_names(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
-def test_what_happens_is_counted(tmp_path: Path) -> None:
+def test_events_are_counted(tmp_path: Path) -> None:
     lease = Lease(GpuId(0), AppId("a"), 7, 0.0, 600.0, LeaseSource.AUCTION)
 
     async def work() -> None:
@@ -126,7 +126,7 @@ def test_what_happens_is_counted(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
-def test_of_leases_that_are_over_nothing_is_kept(tmp_path: Path) -> None:
+def test_nothing_is_kept_of_ended_leases(tmp_path: Path) -> None:
     a, b = AppId("a"), AppId("b")
 
     def lease(app: AppId, token: int) -> Lease:

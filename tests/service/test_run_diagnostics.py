@@ -148,7 +148,7 @@ def test_a_suspended_app_is_suspended_whatever_its_runs_do() -> None:
     assert scene.reason(4.5) is Reason.HELD_BY_ADMIN
 
 
-def test_what_cannot_be_read_of_metrics_is_shown_with_its_job() -> None:
+def test_unreadable_metrics_are_shown_with_their_job() -> None:
     scene = Scene()
     scene.train(3.0, trouble="a line is no sample")
     sheet = app_in_full(scene.steward, A, 4.0)
@@ -170,7 +170,7 @@ def test_app_whose_jobs_all_fail_repeatedly_is_in_a_crash_loop() -> None:
     assert (job["failures"], job["message"]) == (2, "exit 3")
 
 
-def test_a_crash_loop_is_explained_by_what_the_job_said() -> None:
+def test_crash_loop_is_explained_by_the_jobs_output() -> None:
     scene = Scene()
     scene.train(3.0)
     scene.end(4.0, 1, 3)
@@ -223,7 +223,7 @@ def test_an_app_that_has_no_gpu_any_more_is_not_served() -> None:
     assert scene.reason(6.0) is Reason.DEMAND_EXCEEDS_CLUSTER
 
 
-def test_a_job_that_was_told_to_go_has_not_crashed() -> None:
+def test_job_stopped_on_request_has_not_crashed() -> None:
     for code in (75, -15, -9, 1):
         scene = Scene()
         scene.train(3.0, 5.0)

@@ -388,7 +388,7 @@ def test_a_killed_service_goes_on_where_it_was(tmp_path: Path) -> None:
     virtually(work, tmp_path)
 
 
-def test_how_a_run_ended_is_told_also_by_the_next_service(tmp_path: Path) -> None:
+def test_next_service_also_reports_how_a_run_ended(tmp_path: Path) -> None:
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, nodes):
             assert cluster.service is not None
@@ -424,7 +424,7 @@ def test_how_a_run_ended_is_told_also_by_the_next_service(tmp_path: Path) -> Non
     virtually(work, tmp_path)
 
 
-def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path) -> None:
+def test_acknowledged_changes_survive_a_kill(tmp_path: Path) -> None:
     async def work(path: Path) -> None:
         async with cluster_of(path, machines=2) as (cluster, _):
             accepted = []
@@ -518,7 +518,7 @@ def test_an_auction_is_solved_while_the_disk_is_busy(tmp_path: Path) -> None:
     virtually(work, tmp_path)
 
 
-def test_a_late_word_of_an_agent_that_was_replaced_counts_for_nothing(tmp_path: Path) -> None:
+def test_late_message_of_a_replaced_agent_is_ignored(tmp_path: Path) -> None:
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, nodes):
             assert cluster.service is not None
@@ -622,7 +622,7 @@ def test_app_end_is_sent_to_its_agent_until_acknowledged(tmp_path: Path) -> None
     virtually(work, tmp_path)
 
 
-def test_an_ended_app_s_outbox_is_dropped_and_its_end_still_told(tmp_path: Path) -> None:
+def test_ended_apps_outbox_is_dropped_after_sending_its_end(tmp_path: Path) -> None:
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, _):
             service = cluster.service
@@ -666,7 +666,7 @@ def test_nothing_remains_of_an_app_that_ends_without_its_agent(tmp_path: Path) -
     virtually(work, tmp_path)
 
 
-def test_whose_an_app_was_is_known_after_a_restart(tmp_path: Path) -> None:
+def test_owner_of_an_app_is_known_after_a_restart(tmp_path: Path) -> None:
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, _):
             assert cluster.service is not None
@@ -771,7 +771,7 @@ def test_a_service_without_earlier_agents_does_not_wait(tmp_path: Path) -> None:
     virtually(work, tmp_path)
 
 
-def test_a_silent_agent_suspends_its_app_until_it_is_heard(tmp_path: Path) -> None:
+def test_silent_agent_suspends_its_app_until_it_reports(tmp_path: Path) -> None:
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, _):
             assert cluster.service is not None
@@ -819,7 +819,7 @@ class Failing:
         return getattr(self._store, name)
 
 
-def test_nothing_is_told_when_nothing_can_be_stored(tmp_path: Path) -> None:
+def test_nothing_is_sent_when_nothing_can_be_stored(tmp_path: Path) -> None:
     async def work(path: Path) -> None:
         failing: list[Failing] = []
 
@@ -1078,7 +1078,7 @@ def test_restarted_agent_learns_run_ends_without_their_logs(tmp_path: Path) -> N
     virtually(work, tmp_path)
 
 
-def test_points_that_waited_for_the_disk_do_not_overtake_those_told_again(tmp_path: Path) -> None:
+def test_delayed_points_do_not_overtake_repeated_ones(tmp_path: Path) -> None:
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, nodes):
             assert cluster.service is not None

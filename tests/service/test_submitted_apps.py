@@ -57,7 +57,7 @@ async def submit(http: HttpService, key: str = "k", **change: Any) -> tuple[int,
         ),
     ],
 )
-def test_what_no_node_could_run_is_refused_at_once(
+def test_app_that_no_node_could_run_is_refused_at_once(
     tmp_path: Path, change: dict[str, Any], reason: str
 ) -> None:
     async def work(http: HttpService) -> None:
@@ -167,7 +167,7 @@ def test_a_dry_run_is_refused_what_would_be_refused(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
-def test_only_an_app_that_is_over_is_tried_again(tmp_path: Path) -> None:
+def test_only_an_ended_app_is_retried(tmp_path: Path) -> None:
     async def work(http: HttpService) -> None:
         assert (await submit(http))[0] == 200
         early = await http.call("ann", "POST", "/v1/apps/sweep/retry")
@@ -226,7 +226,7 @@ def test_resuming_an_app_tells_what_still_suspends_it(tmp_path: Path) -> None:
     with_service(tmp_path, work)
 
 
-def test_ended_apps_are_listed_for_callers_who_may_see_them(tmp_path: Path) -> None:
+def test_ended_apps_are_listed_for_permitted_callers(tmp_path: Path) -> None:
     async def work(http: HttpService) -> None:
         for key in "ab":
             await submit(http, key)

@@ -38,7 +38,7 @@ def test_the_same_runs_give_the_same_bytes(runs: Path, tmp_path: Path) -> None:
     assert (tmp_path / "one.xz").read_bytes() == (tmp_path / "two.xz").read_bytes()
 
 
-def test_where_files_lay_is_not_told(tmp_path: Path) -> None:
+def test_archive_hides_original_paths(tmp_path: Path) -> None:
     lab = tmp_path / "somebodys" / "lab.yaml"
     lab.parent.mkdir()
     lab.write_text("racks: [{machines: [{name: a, slots: 1x4}]}]", "utf-8")
@@ -66,7 +66,7 @@ def test_a_file_that_is_no_run_is_packed_as_it_is(runs: Path, tmp_path: Path) ->
     assert (tmp_path / "other" / "list.json").read_text() == "[1]\n"
 
 
-def test_what_is_there_already_stays(runs: Path, tmp_path: Path) -> None:
+def test_existing_results_stay(runs: Path, tmp_path: Path) -> None:
     pack(runs, tmp_path / "all.xz")
     record = next(runs.glob("*.json"))
     record.write_text("mine\n")
@@ -74,7 +74,7 @@ def test_what_is_there_already_stays(runs: Path, tmp_path: Path) -> None:
     assert record.read_text() == "mine\n"
 
 
-def test_what_goes_with_a_run_is_not_counted_as_one(runs: Path, tmp_path: Path) -> None:
+def test_companion_files_are_not_counted_as_runs(runs: Path, tmp_path: Path) -> None:
     for name in ("a.timing", "b.live"):
         (runs / name).write_text("{}\n")
     pack(runs, tmp_path / "all.xz")
@@ -113,7 +113,7 @@ def test_a_bad_line_is_refused_with_its_number_and_nothing_is_taken(
 
 
 @pytest.mark.parametrize("cut", [0, 40])
-def test_what_is_no_archive_or_half_of_one_is_refused(cut: int, runs: Path, tmp_path: Path) -> None:
+def test_invalid_or_truncated_archive_is_refused(cut: int, runs: Path, tmp_path: Path) -> None:
     pack(runs, tmp_path / "all.xz")
     whole = (tmp_path / "all.xz").read_bytes()
     (tmp_path / "bad.xz").write_bytes(whole[:-40] if cut else b"hello")
@@ -121,7 +121,7 @@ def test_what_is_no_archive_or_half_of_one_is_refused(cut: int, runs: Path, tmp_
         unpack(tmp_path / "bad.xz", tmp_path / "other")
 
 
-def test_of_an_archive_that_ends_early_nothing_is_taken(tmp_path: Path) -> None:
+def test_nothing_is_taken_from_a_truncated_archive(tmp_path: Path) -> None:
     lines = [
         json.dumps({"file": f"{name}.json", "text": "".join(map(chr, range(300, 3000)))}).encode()
         for name in range(200)

@@ -109,7 +109,7 @@ def test_errors_scale_with_their_size_and_stay_within_it() -> None:
     assert with_errors(_eight(), 0.0, seed=3) == _eight()
 
 
-def test_errors_change_bids_and_nothing_that_the_arbiter_is_told() -> None:
+def test_errors_change_bids_and_no_other_message() -> None:
     erring = with_errors(_eight(), 0.2, seed=1)
     assert all(app.submitted == app.planned == app.spec for app in erring.apps)
     (truth, honest), (outcome, bids) = _outcome(_eight()), _outcome(erring)
@@ -152,7 +152,7 @@ def test_a_job_is_stopped_at_the_limit_that_was_declared() -> None:
 
 
 @pytest.mark.parametrize("rule", ["themis", "equal-share", "tiresias"])
-def test_who_declares_too_much_ends_when_its_work_is_done(rule: str) -> None:
+def test_overstating_app_ends_when_its_real_work_is_done(rule: str) -> None:
     liar = with_lie(_eight().apps[0], "total", 2.0)
     outcome, _ = _outcome(workload_of(liar, *_eight().apps[1:]), rule)
     assert outcome.spent[liar.spec.id].useful == pytest.approx(total_work(true_phases(liar)))
@@ -175,7 +175,7 @@ def test_limits_add_up_over_phases() -> None:
     assert iteration_limits(curves.spec) == {"j0": 5.0, "j1": 9.0}
 
 
-def test_what_is_declared_must_be_the_same_app() -> None:
+def test_declaration_must_describe_the_same_app() -> None:
     one, other = sim_app("a", jobs=2), sim_app("b", jobs=2)
     with pytest.raises(ConfigError, match="the same app"):
         SimApp(one.spec, 0.0, "m", one.qualities, declared=other.spec)

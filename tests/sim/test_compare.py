@@ -70,7 +70,7 @@ def test_run_failing_in_a_worker_is_named_and_others_are_kept(tmp_path: Path) ->
     assert files_in(tmp_path) == {}
 
 
-def test_what_is_there_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_existing_result_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = compare(["fifo"], [1], SHORT, out=tmp_path, workers=1)
 
     def never(*_: object, **__: object) -> None:
@@ -169,7 +169,7 @@ def test_the_key_follows_from_configuration_and_files(tmp_path: Path) -> None:
     assert before != run_key(config)
 
 
-def test_a_run_is_kept_with_what_it_cost_and_who_made_it(tmp_path: Path) -> None:
+def test_run_is_stored_with_its_cost_and_commit(tmp_path: Path) -> None:
     store = ResultCache(tmp_path, commit="abc")
     auction = replace(SHORT, policy="themis")
     assert pools.finish_all([auction], store, workers=1) == 0
@@ -267,7 +267,7 @@ def test_rows_are_flat_and_json_is_finite(comparison: Comparison) -> None:
     json.dumps(comparison.to_dict(), allow_nan=False)
 
 
-def test_an_option_goes_to_those_who_know_it() -> None:
+def test_option_is_passed_to_policies_that_have_it() -> None:
     seen: list[str] = []
     base = replace(SHORT, options={"lease": "4h", "f": 0.5})
     both = compare(["fifo", "themis"], [1], base, workers=1, progress=lambda *a: seen.append(a[2]))
@@ -291,7 +291,7 @@ def test_a_sweep_varies_flags_and_options() -> None:
 @pytest.mark.parametrize(
     ("key", "values"), [("seed", [1]), ("policy", ["fifo"]), ("lease", []), ("lease", [60, 60])]
 )
-def test_what_cannot_be_swept_is_refused(key: str, values: list[Any]) -> None:
+def test_unsweepable_option_is_refused(key: str, values: list[Any]) -> None:
     with pytest.raises(ConfigError):
         sweep(key, values, ["fifo"], [1], SHORT)
 
@@ -334,7 +334,7 @@ def test_a_notebook_shows_a_result_by_itself(result: RunResult) -> None:
         result.plot("time")
 
 
-def test_what_a_notebook_prints_is_short(result: RunResult, comparison: Comparison) -> None:
+def test_notebook_output_is_short(result: RunResult, comparison: Comparison) -> None:
     pytest.importorskip("matplotlib", reason="the figures need themis-scheduler[figures]")
     assert result.summary["policy"] in repr(result)
     assert "max rho_ref" in repr(result)
@@ -380,15 +380,13 @@ def test_pandas_itself_takes_the_rows(result: RunResult, comparison: Comparison)
     assert set(comparison.to_dataframe(per="app")["seed"]) == set(runs["seed"])
 
 
-def test_without_pandas_the_way_out_is_told(
-    result: RunResult, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_pandas_is_explained(result: RunResult, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ConfigError, match="pip install pandas"):
         result.to_dataframe()
 
 
-def test_a_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
+def test_impossible_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("1", "utf-8")
     with pytest.raises(ConfigError, match="can be written"):
         compare(["fifo"], [1], SHORT, out=tmp_path / "file", workers=1)

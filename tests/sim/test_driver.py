@@ -192,7 +192,7 @@ class Miser(DirectPolicy):
         return Plan(())
 
 
-def test_a_run_in_which_nothing_ever_runs_is_given_up() -> None:
+def test_run_without_any_progress_is_aborted() -> None:
     workload = workload_of(sim_app("a", work=10.0), sim_app("b", arrival=700.0, work=10.0))
     with pytest.raises(InvariantError, match="2 apps wait and nothing has run since 700 s"):
         simulate(PAIR, workload, Miser())
@@ -204,7 +204,7 @@ def test_a_long_time_without_apps_is_no_reason_to_give_up() -> None:
     assert simulate(PAIR, workload, "fifo").end == pytest.approx(late + 10.0)
 
 
-def test_when_nobody_won_anything_the_auction_is_held_again() -> None:
+def test_auction_without_winners_is_held_again() -> None:
     # Both bid for the only GPU, the winner may lose it in the lottery, and without beats no lease
     # ends that would bring the next round.
     alone = Topology((Machine("m0", "r0", (1,)),))

@@ -34,7 +34,7 @@ def _app(name: str, rng: random.Random) -> SimApp:
 
 
 @pytest.mark.parametrize("rule", ["themis", "equal-share", "gandiva", "tiresias", "fifo"])
-def test_no_app_waits_for_an_end_that_nobody_heard_of(rule: str) -> None:
+def test_no_app_waits_for_an_unreported_end(rule: str) -> None:
     for seed in range(12):
         rng = random.Random(f"ties/{seed}")
         apps = [_app(f"a{number}", rng) for number in range(rng.randint(2, 7))]

@@ -118,7 +118,7 @@ def test_outages_follow_each_other_at_the_mean_distance() -> None:
     assert all(back - fails == pytest.approx(3600.0) for fails, back in outages)
 
 
-def test_what_was_saved_is_whole_periods() -> None:
+def test_saved_work_is_whole_periods() -> None:
     faults = Faults(checkpoint_every=300.0)
     assert [faults.saved(seconds) for seconds in (0.0, 299.0, 300.0, 1000.0)] == [0, 0, 300, 900]
 

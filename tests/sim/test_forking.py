@@ -138,7 +138,7 @@ def test_without_an_agenda_what_runs_goes_on_and_ends() -> None:
     assert all(record.outcome == "finished" for record in left.values())
 
 
-def test_what_learning_agents_know_is_not_written_down() -> None:
+def test_learned_state_is_not_written_into_forks() -> None:
     learning = run("themis", JobCosts(), crowd(), learning=Learning(learn=True))
     failing = run("themis", JobCosts(), crowd(), faults=Faults(job_failures_per_gpu_hour=0.1))
     for simulation in (learning, failing):

@@ -277,7 +277,7 @@ def test_a_job_that_moves_on_to_a_later_target_goes_on() -> None:
     assert clock.story[-1][0] == 120.0
 
 
-def test_declared_costs_are_the_usual_ones_where_nobody_said_otherwise() -> None:
+def test_undeclared_costs_take_their_defaults() -> None:
     job = JobSpec(JobId("j0"), 1.0, 1)
     spec = AppSpec(AppId("a"), OwnerId("a"), (job,), (Phase(1, 1),))
     assert declared_costs(spec) == JobCosts()

@@ -76,7 +76,7 @@ def test_without_learning_it_errs_to_the_end() -> None:
 
 
 @pytest.mark.parametrize("rule", ["themis", "equal-share", "fifo"])
-def test_who_learns_stops_spreading_and_ends_sooner(rule: str) -> None:
+def test_learning_agent_stops_spreading_and_ends_sooner(rule: str) -> None:
     def end(workload: Workload, learning: Learning) -> float:
         return simulate(PAIRS, workload, rule, learning=learning).apps[A].end
 
@@ -89,7 +89,7 @@ def test_who_learns_stops_spreading_and_ends_sooner(rule: str) -> None:
     assert knows < learns < knows + 0.2 * (errs - knows)
 
 
-def test_two_who_learn_leave_each_other_their_machines() -> None:
+def test_two_learning_agents_leave_each_other_their_machines() -> None:
     apps = [_wide("a"), _wide("b", arrival=1.0)]
     learned = simulate(PAIRS, _ignorant(*apps), "themis", learning=LEARN)
     ignorant = simulate(PAIRS, _ignorant(*apps), "themis")
@@ -100,7 +100,7 @@ def test_two_who_learn_leave_each_other_their_machines() -> None:
     assert slowed["learned"] < 0.2 * slowed["ignorant"]
 
 
-def test_who_knows_the_truth_learns_nothing_new() -> None:
+def test_agent_with_true_beliefs_learns_nothing() -> None:
     def last_table(learning: Learning) -> dict[tuple[int, int], float]:
         watch = Watch()
         simulate(PAIRS, workload_of(_wide("a")), "themis", learning=learning, observers=[watch])
@@ -147,7 +147,7 @@ def test_keys_of_learning_are_checked(options: dict[str, Any], named: str) -> No
         prepare(RunConfig(cluster="demo16", apps=1, options=options))
 
 
-def test_a_run_is_told_what_its_keys_say() -> None:
+def test_run_options_configure_learning() -> None:
     options = {"learn": True, "iteration_noise": 0.05, "prior": "none"}
     config = RunConfig(cluster="demo16", apps=2, load=0.9, policy="equal-share", options=options)
     prepared = prepare(config)

@@ -21,17 +21,17 @@ def test_every_policy_has_a_look_of_its_own() -> None:
     assert {look.colour for look in found.values()} <= set(COLOURS)
 
 
-def test_ten_lines_are_told_apart_without_colours() -> None:
+def test_ten_lines_are_distinguishable_without_colours() -> None:
     assert len({str(look.dashes) for look in looks(MAIN).values()}) == len(MAIN)
 
 
-def test_a_policy_looks_the_same_whoever_is_beside_it() -> None:
+def test_policy_has_the_same_look_beside_any_others() -> None:
     few, many = looks(["slaq", "equal-share, 5 of 6 seeds"]), looks(POLICIES)
     assert few["slaq"] == many["slaq"]
     assert few["equal-share, 5 of 6 seeds"] == many["equal-share"]
 
 
-def test_what_is_no_policy_takes_what_is_left() -> None:
+def test_non_policy_line_takes_a_remaining_style() -> None:
     names = ["themis", *(f"lab:Policy{number}" for number in range(15))]
     found = looks(names)
     assert list(found) == names

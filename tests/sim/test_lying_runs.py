@@ -79,7 +79,7 @@ def test_a_job_stands_still_at_its_limit_until_more_is_declared() -> None:
     assert len(limit) == 4
 
 
-def test_who_is_submitted_early_starts_nothing_before_it_can() -> None:
+def test_early_submission_starts_nothing_before_it_is_ready() -> None:
     _, log = _run(_rivals(), [("early", 2000.0)], idle_after=0.0)
     arrived = {e.app.id: e.at for e in log.events if isinstance(e, events.AppArrived)}
     started = [e.at for e in log.events if isinstance(e, events.JobStarted) and e.app == LIAR]
@@ -87,7 +87,7 @@ def test_who_is_submitted_early_starts_nothing_before_it_can() -> None:
     assert min(started) >= 3010.0
 
 
-def test_who_dawdles_leaves_its_gpus_empty_at_every_start() -> None:
+def test_dawdling_app_leaves_its_gpus_empty_at_every_start() -> None:
     _, log = _run(_rivals(), [("idle", 20.0)])
     granted, started = [
         min(e.at for e in log.events if isinstance(e, kind) and e.app == LIAR)
@@ -117,7 +117,7 @@ def test_lies_for_one_phase_are_refused_for_several(lie: str) -> None:
         with_liar(workload_of(halving), LIAR, [(lie, 2.0)])
 
 
-def test_several_lies_are_told_at_once() -> None:
+def test_several_lies_combine() -> None:
     options = {"liar": "truth-02", "lie": "spread, ideal,early", "lie_factor": "1.5,0.5,60"}
     made = prepare(RunConfig("truth64", workload="truth", apps=8, options=options)).workload
     liar = next(app for app in made.apps if app.spec.id == "truth-02")
@@ -144,7 +144,7 @@ def test_a_claimed_ideal_time_pays_only_where_it_is_believed(inputs: str, pays: 
     assert (lying < honest) if pays else (lying == honest)
 
 
-def test_the_audit_marks_the_liar_and_nobody_else() -> None:
+def test_audit_marks_only_the_liar() -> None:
     outcome, _ = _run(_rivals(), [("serial", 0.3)])
     assert [app for app, record in outcome.apps.items() if record.contradicted] == [LIAR]
     outcome, _ = _run(_rivals(), [("serial", 0.3)], audit_tolerance=0.0)

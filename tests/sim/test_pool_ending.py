@@ -35,7 +35,7 @@ def test_workers_leave_it_to_their_parent_to_end(tmp_path: Path) -> None:
     assert all(map(store.has, CONFIGS))
 
 
-def test_who_interrupts_hears_nothing_of_workers_that_went_before(tmp_path: Path) -> None:
+def test_interrupt_hides_errors_of_earlier_workers(tmp_path: Path) -> None:
     def progress(*_: object) -> None:
         workers = multiprocessing.active_children()
         if workers:

@@ -99,7 +99,7 @@ def test_the_remains_of_a_killed_run_are_in_nobodys_way(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["run"]
 
 
-def test_a_run_leaves_what_it_did_and_what_it_was_told(tmp_path: Path) -> None:
+def test_run_folder_holds_its_results_and_settings(tmp_path: Path) -> None:
     config = RunConfig(cluster="demo16", apps=3, policy="themis", options={"f": 0.5, **LONG})
     with new_folder(tmp_path / "run") as draft:
         result = _written(config, draft, log_to=draft / "events.jsonl")

@@ -92,7 +92,7 @@ def test_true_loads_keep_the_widths_of_their_jobs() -> None:
 
 
 @pytest.mark.parametrize("qualities", [(0.1,), (0.1, 0.2, 0.3, math.nan)])
-def test_qualities_that_rank_nobody_are_refused(qualities: tuple[float, ...]) -> None:
+def test_unrankable_qualities_are_refused(qualities: tuple[float, ...]) -> None:
     with pytest.raises(ConfigError, match="qualities of a"):
         small_app(qualities, HALVING)
 

@@ -10,7 +10,7 @@ def work(app: SimApp) -> float:
     return sum(job.work for phase in true_phases(app) for job in phase)
 
 
-def test_two_jobs_come_in_the_middle_and_change_nobody_else() -> None:
+def test_two_inserted_jobs_change_no_other() -> None:
     plain, more = generate_w2(seed=3, apps=10), generate_w2(seed=3, apps=10, two_jobs=True)
     extra = {app.spec.id: app for app in more.apps if app not in plain.apps}
     assert [app for app in more.apps if app.spec.id not in extra] == list(plain.apps)

@@ -195,7 +195,7 @@ class ServiceContract:
 
         play(open_cluster(2, 1), scene)
 
-    def test_jobs_end_with_their_leases_when_nobody_is_there(
+    def test_jobs_end_with_their_leases_in_an_outage(
         self, open_cluster: OpenCluster, place: Path
     ) -> None:
         """Neither service nor bridge; the next ones find that out, and start them again."""

@@ -46,7 +46,7 @@ def test_a_store_without_its_index(url: str) -> None:
     assert noticed(contract.test_a_batch_that_cannot_be_leaves_nothing_behind, url, twice)
 
 
-def test_a_store_that_does_not_look_whose_it_is(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_that_ignores_owners_is_caught(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Store, "_own_state", lambda self: snapshot_log.state_of(self._database))
     contract = Contract()
     assert noticed(contract.test_a_service_that_was_followed_by_another_writes_nothing_more, url)

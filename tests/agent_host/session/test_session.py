@@ -251,7 +251,7 @@ def test_agent_restarted_at_any_moment_reaches_the_same_end(moment: int) -> None
     assert len(seen) == len(set(seen)), "no phase of a job was told twice"
 
 
-def test_what_ended_while_nobody_listened_is_noticed_when_somebody_does() -> None:
+def test_end_without_a_listener_is_noticed_by_the_next_one() -> None:
     stage = Stage()
     stage.grant(0, 1, 2, 3)
     stage.done[JobId("2")] = 4.0
@@ -262,7 +262,7 @@ def test_what_ended_while_nobody_listened_is_noticed_when_somebody_does() -> Non
     assert [(each.job, each.metric) for each in stage.reached] == [("2", 0.7)]
 
 
-def test_an_end_that_comes_after_a_new_start_is_heard() -> None:
+def test_end_reported_after_a_new_start_is_processed() -> None:
     """As long as an agent has not heard all points of a run, it is told that the run is going."""
     stage = Stage()
     stage.grant(0, 1, 2, 3)
@@ -292,7 +292,7 @@ def test_finished_job_that_is_asked_to_stop_counts_as_done() -> None:
     assert len(stage.reached) == 1
 
 
-def test_a_phase_that_was_decided_and_perhaps_not_heard_is_announced_again() -> None:
+def test_phase_decided_and_perhaps_not_received_is_announced_again() -> None:
     stage = Stage()
     stage.grant(0, 1, 2, 3)
     for job, loss in losses(stage).items():
@@ -323,7 +323,7 @@ def test_a_process_that_its_node_ends_with_its_lease_has_not_failed() -> None:
     assert not stage.reached
 
 
-def test_a_job_that_fails_waits_and_is_tried_again_then_given_up() -> None:
+def test_failed_job_backs_off_is_retried_and_then_fails() -> None:
     stage = Stage()
     stage.grant(0, 1, 2, 3)
     stage.exit(JobId("0"), 1)
@@ -353,7 +353,7 @@ def test_an_app_all_of_whose_jobs_fail_has_failed() -> None:
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["undisturbed", "with restarts"])
-def test_jobs_that_were_given_up_stay_so_in_the_phases_that_follow(restarts: bool) -> None:
+def test_failed_jobs_stay_failed_in_later_phases(restarts: bool) -> None:
     stage = Stage(retries=0)
     stage.grant(0, 1, 2, 3)
     for job in ("1", "2", "3"):
@@ -476,7 +476,7 @@ def test_a_job_that_never_reports_knows_itself_when_it_is_done() -> None:
         ),
     ],
 )
-def test_trials_that_are_judged_and_never_report_have_failed_and_nobody_wins(change: Any) -> None:
+def test_trials_that_never_report_their_metric_fail_without_a_best(change: Any) -> None:
     stage = Stage(retries=0, **change)
     stage.grant(0, 1, 2, 3)
     while stage.end is None:
@@ -504,7 +504,7 @@ def test_trials_without_comparison_need_no_reports_and_have_no_best() -> None:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_of_trials_that_nothing_has_to_compare_the_best_that_reports_wins(restarts: bool) -> None:
+def test_best_reporting_trial_wins_among_trials_without_comparison(restarts: bool) -> None:
     stage = Stage(stop={"max_iterations": 12})
     stage.grant(0, 1, 2, 3)
     first, second, *others = stage.running()
@@ -728,7 +728,7 @@ def test_points_that_come_twice_count_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert seen == [1.0, 2.0, 3.0]
 
 
-def test_nothing_is_said_once_the_app_is_over() -> None:
+def test_ended_app_sends_nothing() -> None:
     stage = Stage()
     stage.grant(0)
     stage.hear(AppEndNews("cancelled"))
@@ -765,9 +765,7 @@ def test_a_job_that_lost_what_it_had_is_where_it_begins() -> None:
     assert stage.end is None
 
 
-def test_how_long_a_job_takes_to_train_after_its_start_is_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_training_start_time_of_a_job_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     told = moves(monkeypatch)
     stage = Stage()
     stage.grant(0)
@@ -783,7 +781,7 @@ def test_how_long_a_job_takes_to_train_after_its_start_is_told(
     assert restart == pytest.approx(19.01)
 
 
-def test_how_long_a_job_takes_to_save_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_save_time_of_a_job_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     told = moves(monkeypatch)
     stage = Stage()
     stage.grant(0)

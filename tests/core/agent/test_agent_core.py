@@ -119,7 +119,7 @@ def test_a_swap_is_one_move() -> None:
     ]
 
 
-def test_what_no_job_can_use_is_given_back() -> None:
+def test_gpus_that_no_job_can_use_are_returned() -> None:
     agent = _agent(sim_app("a", work=100.0, max_gpus=2))
     commands = _change(agent, granted=[0, 1, 2])
     assert commands == [_start(J0, [0, 1], 100.0), ReleaseGpus((GpuId(2),))]
@@ -183,7 +183,7 @@ def test_gpus_are_given_back_when_the_end_of_the_phase_is_far() -> None:
     assert _reach(agent, J0) == [ReleaseGpus((GpuId(0),))]
 
 
-def test_jobs_that_wait_take_the_place_of_one_that_is_done() -> None:
+def test_waiting_jobs_replace_a_finished_one() -> None:
     agent = _agent(sim_app("a", jobs=3, work=100.0, max_gpus=4, min_gpus=4))
     assert _change(agent, granted=[0, 1, 2, 3]) == [_start(J0, [0, 1, 2, 3], 100.0)]
     assert _reach(agent, J0) == [_start(J1, [0, 1, 2, 3], 100.0)]
@@ -272,7 +272,7 @@ def test_the_longest_job_takes_the_gang_of_the_shortest() -> None:
     assert agent.placement == {J0: gangs[J2], J1: gangs[J1]}
 
 
-def test_who_gave_way_comes_next() -> None:
+def test_evicted_job_is_next() -> None:
     agent = _unlike(9000, 4000, 3000)
     _change(agent, granted=[0, 4, 6])
     _change(agent, revoked=[0])
@@ -290,7 +290,7 @@ def test_who_gave_way_comes_next() -> None:
         pytest.param((9000, 4000, 100), id="one that is nearly over"),
     ],
 )
-def test_a_job_waits_where_that_delays_nobody(works: tuple[int, ...]) -> None:
+def test_job_waits_where_that_delays_no_other(works: tuple[int, ...]) -> None:
     agent = _unlike(*works)
     _change(agent, granted=[0, 4, 6])
     # Those that run have got a little further by then.
@@ -307,7 +307,7 @@ def test_restarts_count_before_a_job_gives_way() -> None:
         assert (J0 in agent.placement) is gives_way
 
 
-def test_a_job_that_was_away_for_a_moment_drives_nobody_out() -> None:
+def test_briefly_absent_job_evicts_no_other() -> None:
     agent = _unlike(9000, 4000, 3000)
     _change(agent, granted=[0, 4])
     agent.handle(events.JobSetAside(0.0, J0, 0.0))

@@ -55,7 +55,7 @@ def _seconds(agent: Agent) -> float:
     return max(row.seconds for row in answer.bid.table)
 
 
-def test_a_job_that_is_given_up_is_stopped_and_the_arbiter_told() -> None:
+def test_failed_job_is_stopped_and_the_arbiter_informed() -> None:
     agent = _agent()
     _report(agent, J0, [FALLING.loss(n) for n in range(1, 51)])
     out = _report(agent, J1, [5.0] * 50)

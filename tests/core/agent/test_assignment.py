@@ -64,7 +64,7 @@ def test_without_stickiness_it_takes_the_first_place() -> None:
     assert plan == {"j0": (0, 1, 2, 3)}
 
 
-def test_a_newcomer_does_not_move_who_runs() -> None:
+def test_newcomer_does_not_move_running_jobs() -> None:
     plan = _assign([_need(0), _need(1)], list(range(8)), {"j0": (2, 3, 4, 5)})
     assert plan["j0"] == (2, 3, 4, 5)
     assert plan["j1"] == (0, 1, 6, 7)
@@ -77,7 +77,7 @@ def test_a_job_grows_only_when_that_pays_for_the_restart(work: float, moves: boo
     assert plan == {"j0": (0, 1, 2, 3) if moves else (0,)}
 
 
-def test_a_gain_of_less_than_two_percent_moves_nobody() -> None:
+def test_gain_below_two_percent_moves_no_job() -> None:
     slightly = Slowdown((1.0, 1.01, 1.01, 1.01))
     plan = _assign([_need(0, slowdown=slightly, high=2)], list(range(4)), {"j0": (1, 2)})
     assert plan == {"j0": (1, 2)}
@@ -88,7 +88,7 @@ def test_a_job_that_lost_a_gpu_starts_anew_on_what_is_left() -> None:
     assert plan == {"j0": (0, 1, 2)}
 
 
-def test_who_waits_counts_when_staying_is_compared_with_moving() -> None:
+def test_waiting_jobs_count_when_staying_is_compared_with_moving() -> None:
     # One job on four scattered GPUs at S = 4 does both in 2 x 4/4; two on a slot each in 1/2.
     slow = Slowdown((1.0, 4.0, 4.0, 4.0))
     needs = [_need(0, 1000.0, slowdown=slow), _need(1, 1000.0, slowdown=slow)]
@@ -156,7 +156,7 @@ def test_every_placement_is_within_the_gpus_and_the_bounds_of_its_jobs(
 
 
 @given(standing=_standing())
-def test_when_restarts_cost_a_fortune_whoever_lost_nothing_stays(
+def test_costly_restarts_keep_unaffected_jobs_in_place(
     standing: tuple[list[JobNeed], list[int], dict[str, tuple[int, ...]]],
 ) -> None:
     needs, gpus, running = standing

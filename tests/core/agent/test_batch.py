@@ -54,7 +54,7 @@ def test_together_they_are_rated_as_one_by_one_to_the_last_bit(
             assert together.reach(runs, jobs) == one_by_one.reach(runs, jobs)
 
 
-def test_what_was_prepared_is_known() -> None:
+def test_prepared_values_are_reused() -> None:
     rates = JobRates(1, 4, VGG)
     shapes = _shapes(1)
     rates.prepare(shapes, (20, 5))
@@ -64,7 +64,7 @@ def test_what_was_prepared_is_known() -> None:
         assert wide <= _known(rates, jobs)
 
 
-def test_what_is_prepared_does_not_grow_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prepared_values_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(themis.core.agent.training_rates, "MOST_REMEMBERED", 300)
     rates, one_by_one = JobRates(1, 4, VGG), JobRates(1, 4, VGG)
     for seed in range(5):

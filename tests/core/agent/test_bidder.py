@@ -128,7 +128,7 @@ def test_move_delay_is_spread_over_all_gpus_by_moved_share() -> None:
     assert row.seconds == pytest.approx(800.0 / 6 + 35.0 * 4 / 6)
 
 
-def test_what_an_app_keeps_counts_beside_every_row() -> None:
+def test_kept_gpus_count_beside_every_row() -> None:
     standing = _standing(_needs(400.0, 400.0, high=1), {"j0": (0,)})
     bid = _bid(standing, _offer([4, 5], kept=[0]), costs=(0.0, 0.0))
     assert _seconds(bid, Chunk(SLOT, 1)) == pytest.approx(400.0)

@@ -61,7 +61,7 @@ def test_jobs_with_a_home_run_there_and_others_around_them() -> None:
     assert both == {J0: gpus(2), J1: gpus(3)}
 
 
-def test_what_others_run_on_is_left_to_them() -> None:
+def test_gpus_of_running_jobs_are_left_to_them() -> None:
     seats = [TOPOLOGY.seats[gpu] for gpu in gpus(0, 1)]
     placed = assign_at_home([need(J0), need(J1)], seats, {J1: gpus(0)}, {J0: 0})
     assert placed == {J0: gpus(1), J1: gpus(0)}

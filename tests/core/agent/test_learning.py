@@ -128,7 +128,7 @@ def test_spreading_that_costs_less_than_it_gives_goes_on() -> None:
     assert _table(agent)[RACK, 4] == pytest.approx(36000.0 / 4 * 1.3)
 
 
-def test_one_who_does_not_learn_spreads_for_ever() -> None:
+def test_agent_without_learning_spreads_for_ever() -> None:
     agent = _agent(learns=False)
     _grant(agent, 0, 1, 2, 3)
     before = _table(agent)

@@ -13,7 +13,7 @@ from themis.core.tuners import tuner_for
 TOPOLOGY = preset("demo16")
 
 
-def test_what_was_declared_holds_until_three_were_measured() -> None:
+def test_declared_cost_holds_until_three_measurements() -> None:
     costs = MoveCosts(checkpoint=8.0, restart=35.0)
     assert [costs.saw_restart(seconds) for seconds in (2.0, 90.0, 4.0)] == [False, False, True]
     assert (costs.checkpoint, costs.restart) == (8.0, 4.0)

@@ -181,7 +181,7 @@ def test_noise_is_averaged_out_to_a_few_percent() -> None:
     assert errors[-1] < 0.09
 
 
-def test_what_was_long_ago_is_forgotten() -> None:
+def test_old_measurements_are_forgotten() -> None:
     profiler = Profiler([_job()])
     _see(profiler, RACK, 4, 3.0, times=1000)
     _see(profiler, RACK, 4, 1.2, times=32)
@@ -272,7 +272,7 @@ def test_a_rule_that_could_never_believe_is_refused() -> None:
 
 
 @pytest.mark.parametrize("serial", [1e-4, 1.0, 3e5])
-def test_of_a_guess_the_first_measured_time_counts_as_declared(serial: float) -> None:
+def test_first_measurement_replaces_a_guessed_time(serial: float) -> None:
     profiler = Profiler([_job()], estimated=True)
     assert _see(profiler, RACK, 4, PRIOR.at(RACK, 4), serial=serial)
     job = profiler.learned(_job())

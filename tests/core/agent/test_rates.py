@@ -68,7 +68,7 @@ def test_apps_with_the_same_kind_of_job_share_what_was_found() -> None:
     assert rates_of(1, 4, VGG) is rates_of(1, 4, Slowdown(VGG.levels))
 
 
-def test_what_is_remembered_does_not_grow_with_shapes() -> None:
+def test_learned_rates_do_not_grow_with_shapes() -> None:
     rates = JobRates(1, 1, VGG)
     for count in range(1, 3 * MOST_REMEMBERED):
         rates.reach(((CLUSTER, count, 1),), 1)
@@ -76,7 +76,7 @@ def test_what_is_remembered_does_not_grow_with_shapes() -> None:
     assert rates.reach(((CLUSTER, 1, 1),), 1) == (1.0, 1.0)
 
 
-def test_what_is_remembered_does_not_grow_with_numbers_of_jobs() -> None:
+def test_learned_rates_do_not_grow_with_numbers_of_jobs() -> None:
     rates = JobRates(1, 1, VGG)
     numbers = range(1, 41)
     for jobs in numbers:

@@ -97,7 +97,7 @@ def test_the_longest_job_does_not_stay_narrow_because_it_was_first() -> None:
     assert widths(placed(needs, list(range(10)), {"j0": (0,)}, uneven=False))["j0"] == 1
 
 
-def test_who_runs_on_as_many_as_it_should_stays_where_it_is() -> None:
+def test_job_at_its_desired_width_stays() -> None:
     running = {"j0": (0,), "j1": (6, 7), "j2": (9,)}
     plan = placed(jobs(28_500.0, 28_000.0, 10_000.0, 9_000.0), [0, 6, 7, 8, 9, 10, 11], running)
     assert len(plan["j0"]) == 2

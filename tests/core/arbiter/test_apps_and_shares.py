@@ -114,7 +114,7 @@ def test_an_app_ends_once(make_world: MakeWorld) -> None:
         pytest.param(lambda at: events.PhaseStarted(at, A, 1, ()), id="a phase without jobs"),
     ],
 )
-def test_what_cannot_be_is_refused_and_changes_nothing(
+def test_invalid_request_is_refused_without_effect(
     make_world: MakeWorld, make: Callable[[float], events.Event]
 ) -> None:
     world = make_world("fifo")
@@ -182,7 +182,7 @@ def test_a_smaller_quota_holds_from_the_next_beat(make_world: MakeWorld) -> None
     assert len(world.held("a")) == 1
 
 
-def test_quota_reached_is_the_reason_told(make_world: MakeWorld) -> None:
+def test_reached_quota_is_the_reported_reason(make_world: MakeWorld) -> None:
     world = make_world("fifo")
     world.send(events.QuotaChanged(0.0, OwnerId("ann"), 4))
     world.submit(simple_app("a", gpus=4, owner="ann"))
@@ -295,7 +295,7 @@ def test_an_app_runs_only_on_gpus_that_match(make_world: MakeWorld) -> None:
     assert world.arbiter.world.capacity.capacity_now(Constraint("v100", 20.0)) == 4.0
 
 
-def test_nothing_that_matches_is_the_reason_told(make_world: MakeWorld) -> None:
+def test_missing_gpu_model_is_the_reported_reason(make_world: MakeWorld) -> None:
     machines = (Machine("m0", "r0", (4,)), Machine("m1", "r0", (1,), gpu_model="v100"))
     world = make_world("fifo", machines=machines)
     world.send(events.MachineCordoned(0.0, "m1"))
@@ -333,7 +333,7 @@ def test_an_app_that_starves_for_five_beats_gets_a_gang_first(make_world: MakeWo
 
 
 @pytest.mark.parametrize(("patience", "gangs"), [(24, 1), (1, 5)])
-def test_who_ran_and_can_wait_is_not_started_again_and_again(
+def test_app_with_slack_is_not_restarted_again_and_again(
     make_world: MakeWorld, patience: int, gangs: int
 ) -> None:
     world = make_world(policy("themis", guard_patience=patience))
@@ -355,7 +355,7 @@ def _reports(world: ScriptedWorld) -> list[RecordRound]:
     return [item for item in world.commands if isinstance(item, RecordRound)]
 
 
-def test_every_app_is_told_one_reason(make_world: MakeWorld) -> None:
+def test_every_app_gets_one_reason(make_world: MakeWorld) -> None:
     world = make_world(policy("themis", f=0.7, min_invited=2), Settings(bidder=BidderKind.APP))
     for name in ("a", "b", "c", "d", "e"):
         world.submit(simple_app(name, gpus=4))
@@ -408,7 +408,7 @@ def test_waiting_counts_from_the_time_the_last_gpu_was_lost(make_world: MakeWorl
     assert state.waiting_since == 100.0
 
 
-def test_leftovers_go_to_who_ran_there_then_to_others_outside_the_auction(
+def test_leftovers_go_to_previous_holders_then_to_apps_outside_the_auction(
     make_world: MakeWorld,
 ) -> None:
     """One bidder, who wants two of the eight GPUs; the rest is dealt."""

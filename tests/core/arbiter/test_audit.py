@@ -95,7 +95,7 @@ def test_an_iteration_time_that_is_a_little_short_is_replaced_without_alarm(coun
     assert audit.serial_factor < 1 / 0.8
 
 
-def test_what_may_be_chance_or_a_slowdown_changes_no_iteration_time() -> None:
+def test_deviation_within_noise_changes_no_iteration_time() -> None:
     for seed in range(20):
         honest = _audit()
         rng = random.Random(seed)
@@ -227,7 +227,7 @@ def test_a_promised_speed_up_is_no_better_iteration_time() -> None:
     assert audit.level_factors[MACHINE] * audit.serial_factor == pytest.approx(2.2)
 
 
-def test_who_learns_the_truth_is_believed_again_but_stays_marked() -> None:
+def test_corrected_agent_is_trusted_again_but_stays_marked() -> None:
     audit = _audit(declared=Slowdown())
     assert _run(audit, CLUSTER)
     assert audit.level_factors[CLUSTER] == pytest.approx(2.0)
@@ -300,7 +300,7 @@ def test_fewer_than_twenty_iterations_and_the_start_up_tell_nothing() -> None:
     assert audit.serial_factor == pytest.approx(1 / 30.0)
 
 
-def test_what_replaced_a_guess_is_kept() -> None:
+def test_value_that_replaced_a_guess_is_kept() -> None:
     audit, again = _guess(), _guess()
     _run(audit, MACHINE)
     again.take_back(audit.part())

@@ -288,9 +288,7 @@ def test_every_check_has_a_variant_that_it_finds() -> None:
     assert {row[3] for row in VARIANTS} == set(arbiter_invariants.ALL_CHECKS)
 
 
-def test_overlapping_plans_that_nobody_checked_are_found_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_unchecked_overlapping_plans_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     twice = Puppet(
         lambda view: Plan(
             tuple(Allotment(x.app, (GpuId(0),), LeaseSource.DIRECT) for x in view.apps)
@@ -307,7 +305,7 @@ def test_overlapping_plans_that_nobody_checked_are_found_out(
         world.submit(simple_app("b"))
 
 
-def test_a_themis_whose_bidders_pay_nothing_back_is_still_whole() -> None:
+def test_themis_without_payments_keeps_its_invariants() -> None:
     """The refund is found because payments happen, not because the story has none."""
     world = world_of(policy("themis", f=0.0, payment="gpus"))
     two_beats(world)

@@ -90,7 +90,7 @@ def test_app_arriving_after_a_beat_round_need_not_wait_for_the_next(make_world: 
     assert {lease.end for lease in world.arbiter.ledger.holdings(SHORT).values()} == {1200.0}
 
 
-def test_what_was_promised_and_has_not_begun_can_be_called_in(make_world: MakeWorld) -> None:
+def test_promised_lease_that_has_not_begun_can_be_called_in(make_world: MakeWorld) -> None:
     world = make_world(Calling(ALL))
     world.drain = 30.0
     world.submit(simple_app("b-first", gpus=1, jobs=8, iterations=100_000))

@@ -43,7 +43,7 @@ def _measure(world: ScriptedWorld, *samples: tuple[JobId, float, float]) -> list
 
 
 @pytest.mark.parametrize(("inputs", "factor"), [(Inputs.COMPUTED, 1.0), (Inputs.CLAIMED, 0.5)])
-def test_claims_count_only_where_the_arbiter_is_told_to_believe_them(
+def test_claims_count_only_where_the_arbiter_is_configured_to_trust_them(
     make_world: MakeWorld, inputs: Inputs, factor: float
 ) -> None:
     world = make_world("themis", Settings(inputs=inputs))
@@ -120,7 +120,7 @@ def test_without_the_audit_a_false_iteration_time_stands(make_world: MakeWorld) 
     assert not any(line.contradicted for record in world.records for line in record.apps)
 
 
-def test_who_is_right_within_a_fifth_is_put_right_and_loses_nothing(make_world: MakeWorld) -> None:
+def test_app_within_tolerance_is_corrected_without_penalty(make_world: MakeWorld) -> None:
     world = make_world("themis")
     _slow_runner(world, 1.2)
     assert 110_000.0 < total_work(world.arbiter.world.apps[A].whole) < 120_000.0
@@ -128,7 +128,7 @@ def test_who_is_right_within_a_fifth_is_put_right_and_loses_nothing(make_world: 
     assert not any(line.contradicted for record in world.records for line in record.apps)
 
 
-def test_who_is_wrong_by_more_than_is_tolerated_is_counted_anew_once(make_world: MakeWorld) -> None:
+def test_app_beyond_tolerance_is_recounted_once(make_world: MakeWorld) -> None:
     world = make_world("themis")
     _slow_runner(world, 1.4)
     elapsed = _view(world).elapsed
@@ -178,7 +178,7 @@ def test_time_in_which_an_app_could_not_run_is_no_waiting(make_world: MakeWorld)
     assert len(world.arbiter.world._stretches[A]) == 1
 
 
-def test_who_is_offered_gpus_again_and_outbid_does_wait(make_world: MakeWorld) -> None:
+def test_repeatedly_outbid_app_does_count_as_waiting(make_world: MakeWorld) -> None:
     world = make_world("fifo")
     world.submit(simple_app("b", gpus=8, iterations=100_000))
     world.lazy.add(A)
@@ -239,7 +239,7 @@ def test_added_work_counts_as_arriving_when_it_is_declared(make_world: MakeWorld
     assert _view(world).elapsed == pytest.approx(100.0)
 
 
-def test_who_would_gain_by_arriving_anew_goes_on_as_it_was(make_world: MakeWorld) -> None:
+def test_app_that_would_gain_by_resubmission_continues_unchanged(make_world: MakeWorld) -> None:
     # On one GPU a job takes as long as it is allowed to: it would be urgent at once.
     world = _half_done(make_world, AddedWork.ARRIVES, gpus=1)
     world.advance(1100.0)
@@ -306,7 +306,7 @@ def _sleeper(make_world: MakeWorld, idle_after: float) -> ScriptedWorld:
     return world
 
 
-def test_who_leaves_its_gpus_empty_has_not_been_waiting(make_world: MakeWorld) -> None:
+def test_app_with_idle_gpus_has_not_been_waiting(make_world: MakeWorld) -> None:
     world = _sleeper(make_world, 60.0)
     assert _view(world).elapsed < 100.0
 

@@ -117,7 +117,7 @@ def test_a_share_of_time_passes_on_without_another_round(make_world: MakeWorld) 
     assert (lease.app, lease.end) == (B, 1200.0)
 
 
-def test_a_share_that_was_renewed_is_not_told_to_leave(make_world: MakeWorld) -> None:
+def test_renewed_share_gets_no_order_to_leave(make_world: MakeWorld) -> None:
     """The last share ends within the lead of the next beat and is then won again."""
     early = Plan((Allotment(A, (FIRST,), LeaseSource.AUCTION, until=1199.0),))
     world = make_world(in_turn(give(a=(0,)), early, give(a=(0,))))
@@ -143,7 +143,7 @@ def test_share_due_while_waiting_for_its_slot_is_still_announced(make_world: Mak
     assert any(item.revoked for item in told(world.commands, B))
 
 
-def test_a_share_not_yet_over_may_follow_the_one_that_follows_it(make_world: MakeWorld) -> None:
+def test_unexpired_share_may_follow_its_successor(make_world: MakeWorld) -> None:
     """The round of the next beat opens while the first share still runs."""
     late = Plan(
         (Allotment(A, (FIRST,), LeaseSource.AUCTION, until=1195.0),),
@@ -211,7 +211,7 @@ def test_idle_gpus_stay_when_that_is_switched_off(make_world: MakeWorld) -> None
     assert world.held("a") == (FIRST,)
 
 
-def test_what_an_app_gives_back_goes_to_another(make_world: MakeWorld) -> None:
+def test_released_gpus_go_to_another_app(make_world: MakeWorld) -> None:
     world = make_world("fifo")
     world.submit(simple_app("a", gpus=8))
     world.submit(simple_app("b", gpus=2))

@@ -27,7 +27,7 @@ def test_absent_gpu_model_is_not_reported_as_busy(make_world: MakeWorld, rule: s
     assert _last(world)["a"] is Reason.NO_MATCHING_GPU
 
 
-def test_a_gang_that_no_longer_fits_is_told(make_world: MakeWorld) -> None:
+def test_gang_that_no_longer_fits_is_reported(make_world: MakeWorld) -> None:
     world = make_world("fifo", machines=MACHINES)
     world.submit(simple_app("a", gpus=6, min_gpus=5))
     world.submit(simple_app("b", gpus=1))
@@ -36,7 +36,7 @@ def test_a_gang_that_no_longer_fits_is_told(make_world: MakeWorld) -> None:
     assert _last(world)["a"] is Reason.DEMAND_EXCEEDS_CLUSTER
 
 
-def test_a_quota_below_the_gang_is_told_apart_from_one_used_up(make_world: MakeWorld) -> None:
+def test_quota_below_the_gang_and_used_up_quota_are_distinguished(make_world: MakeWorld) -> None:
     world = make_world("fifo", machines=MACHINES)
     app = simple_app("a", gpus=2, min_gpus=2)
     world.send(events.QuotaChanged(0.0, OwnerId(app.owner), 1))

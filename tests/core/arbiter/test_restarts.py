@@ -176,7 +176,7 @@ def test_holder_of_a_lease_share_still_leaves_it_to_its_successor(make_world: Ma
     assert [lease.app for lease in world.arbiter.ledger.chain(GpuId(0))] == [B]
 
 
-def test_who_must_leave_early_is_told_again(make_world: MakeWorld) -> None:
+def test_early_leave_order_is_repeated_after_a_restart(make_world: MakeWorld) -> None:
     def early(view: View) -> Plan:
         return Plan((Allotment(A, view.offer[:1], LeaseSource.AUCTION, until=view.now + 100.0),))
 
@@ -268,7 +268,7 @@ def test_an_event_about_one_app_changes_no_part_of_another(make_world: MakeWorld
     assert "work/a3" in changed
 
 
-def test_an_app_that_is_over_leaves_no_part(make_world: MakeWorld) -> None:
+def test_ended_app_leaves_no_part(make_world: MakeWorld) -> None:
     world = make_world("themis")
     world.submit(simple_app("a", gpus=8))
     assert any(key.endswith("/a") for key in parts(world.arbiter))

@@ -161,7 +161,7 @@ def test_an_invalid_bid_is_refused_for_that_app_alone(make_world: MakeWorld, bid
         pytest.param(A, 1, Bid(A), id="for a round gone by"),
     ],
 )
-def test_an_answer_nobody_waits_for_is_refused(
+def test_unexpected_answer_is_refused(
     make_world: MakeWorld, app: AppId, number: int | None, bid: Bid
 ) -> None:
     world = busy_world(make_world)
@@ -266,7 +266,7 @@ def test_beats_are_found_in_times_as_large_as_a_calendar(
     assert len(world.held("a")) == 4
 
 
-def test_renewals_are_told_in_one_command_per_app(make_world: MakeWorld) -> None:
+def test_renewals_are_sent_in_one_command_per_app(make_world: MakeWorld) -> None:
     world = make_world("fifo")
     world.submit(simple_app("a", gpus=4))
     assigns = [item for item in world.advance(562.0) if isinstance(item, Assign)]

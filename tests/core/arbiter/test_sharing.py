@@ -49,19 +49,19 @@ def ideal_time(world: ScriptedWorld, app: str) -> float:
     return view.find(AppId(app)).ideal_time
 
 
-def test_who_finished_early_counts_until_its_share_would_have_brought_it_there() -> None:
+def test_early_finisher_counts_until_its_share_would_have_ended() -> None:
     world = after_one_finished_early()
     assert inside(world, "b") == pytest.approx(3.0)
     assert world.arbiter.world.contention.mean_contention(AppId("b"), 1000.0) < 3.0
 
 
-def test_who_was_cancelled_counts_no_more() -> None:
+def test_cancelled_app_no_longer_counts() -> None:
     world = world_with("a", "b", "c", iterations=8000)
     world.finish("a", "cancelled")
     assert inside(world, "b") == pytest.approx(2.0)
 
 
-def test_who_is_paused_counts_no_more_until_it_goes_on() -> None:
+def test_paused_app_does_not_count_until_it_resumes() -> None:
     world = world_with("a", "b", iterations=8000)
     world.suspend("a")
     assert inside(world, "b") == pytest.approx(1.0)
@@ -70,7 +70,7 @@ def test_who_is_paused_counts_no_more_until_it_goes_on() -> None:
     assert inside(world, "b") > 1.5
 
 
-def test_who_is_late_is_held_against_the_share_it_should_have_had() -> None:
+def test_late_app_is_measured_against_its_due_share() -> None:
     """Its contention is of the time that its share would have taken, not of all it has waited."""
     world = world_with("a")
     world.advance(1001.0)  # Nothing was measured: it has done nothing, but its share would have.
@@ -86,14 +86,14 @@ def test_without_it_contention_is_of_the_run() -> None:
     assert inside(world, "b") == pytest.approx(2.5)
 
 
-def test_people_are_told_of_the_run_as_in_the_end() -> None:
+def test_reported_run_equals_the_final_run() -> None:
     world = after_one_finished_early()
     told = fairness_of(world.arbiter.world, 1000.0)[AppId("b")].ideal_time
     assert told == pytest.approx(8000 * 10.0 * 2.5 / 8)
     assert ideal_time(world, "b") > told
 
 
-def test_nobody_waits_for_work_that_was_declared_and_not_done() -> None:
+def test_undone_declared_work_delays_no_app() -> None:
     world = world_with("a", "b", iterations=8_000_000)
     world.advance(100.0)
     world.progress("a", 8.0)
@@ -142,7 +142,7 @@ def test_new_app_reusing_a_name_gets_its_own_share() -> None:
     assert inside(world, "b") < 2.01
 
 
-def test_who_ends_while_it_is_paused_is_forgotten_with_its_share() -> None:
+def test_app_ended_while_paused_loses_its_share() -> None:
     world = world_with("a", "b", iterations=80)
     world.suspend("a")
     world.finish("a")

@@ -232,7 +232,7 @@ def test_progress_that_was_lost_makes_rho_rise_again(make_world: MakeWorld) -> N
     assert observer.seen[500.0]["a"].rho_now == pytest.approx((500.0 + 0.75 * 3000.0) / 1250.0)
 
 
-def test_who_loses_everything_in_this_round_is_valued_as_starved(make_world: MakeWorld) -> None:
+def test_app_losing_everything_is_valued_as_starved(make_world: MakeWorld) -> None:
     observer = Inquirer(a=range(4))
     world = wide_holder(make_world, observer, starvation=3.0)
     world.advance(400.0)
@@ -244,7 +244,7 @@ def test_who_loses_everything_in_this_round_is_valued_as_starved(make_world: Mak
     assert seen.rho_nothing == pytest.approx(3 * (500.0 + 600.0 + 3750.0) / 1250.0)
 
 
-def test_who_keeps_gpus_past_the_round_has_them_if_it_wins_nothing(make_world: MakeWorld) -> None:
+def test_app_keeping_gpus_past_the_round_has_them_without_a_win(make_world: MakeWorld) -> None:
     observer = Inquirer(a=range(6))
     world = wide_holder(make_world, observer)
     world.advance(250.0)
@@ -260,7 +260,7 @@ def test_who_keeps_gpus_past_the_round_has_them_if_it_wins_nothing(make_world: M
     assert seen.rho_nothing == pytest.approx((500.0 + 0.75 * 6000.0) / ideal)
 
 
-def test_who_keeps_less_than_its_table_knows_is_valued_as_starved(make_world: MakeWorld) -> None:
+def test_app_keeping_less_than_its_table_knows_is_valued_as_starved(make_world: MakeWorld) -> None:
     observer = Inquirer(a=range(5))
     world = wide_holder(make_world, observer)
     world.send(events.MachineCordoned(0.0, "m1"))

@@ -75,6 +75,6 @@ def test_thinning_out_changes_no_expectation(seed: int) -> None:
     assert chances @ repeated[chosen] == pytest.approx(found.expected, rel=1e-8)
 
 
-def test_what_is_never_drawn_is_left_out() -> None:
+def test_options_that_are_never_drawn_are_left_out() -> None:
     found = Balance(np.array([0.5, 1e-15, 0.5]), np.array([1.0]))
     assert thin_out(np.eye(3), found, 1e-12)[0] == [0, 2]

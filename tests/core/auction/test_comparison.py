@@ -50,7 +50,7 @@ def test_the_same_answer_by_another_solver_is_the_same(problem: Problem, best: S
     assert (found.text, found.verdict) == ("same", "same")
 
 
-def test_a_heuristic_that_is_worse_contradicts_nobody(problem: Problem, best: Solution) -> None:
+def test_worse_heuristic_is_no_contradiction(problem: Problem, best: Solution) -> None:
     found = compare(problem, best, _other_winner(best, problem))
     assert not found.same
     assert not found.contradiction
@@ -87,7 +87,7 @@ def test_kept_fractions_that_exclude_each_other_contradict(
     assert "kept fractions of a exclude" in compare(problem, best, off).contradiction
 
 
-def test_an_answer_that_cannot_be_is_told(problem: Problem, best: Solution) -> None:
+def test_impossible_answer_is_reported(problem: Problem, best: Solution) -> None:
     place = ((0, 0, 5),)
     greedy = replace(best, winners={A: Win(0, (place,))}, kept={})
     assert "this answer cannot be" in compare(problem, best, greedy).contradiction

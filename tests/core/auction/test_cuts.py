@@ -59,7 +59,7 @@ def test_resources_hold_for_all_that_fits(make_problem: Callable[[int], Problem]
 
 
 @pytest.mark.parametrize("load", ["load", "load_by_racks"])
-def test_what_loads_fits(load: str, make_problem: Callable[[int], Problem]) -> None:
+def test_loaded_rows_fit(load: str, make_problem: Callable[[int], Problem]) -> None:
     loaded = 0
     for seed in range(150):
         prepared = prepare(make_problem(seed))

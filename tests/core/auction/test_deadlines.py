@@ -39,7 +39,7 @@ def test_deadline_at_any_moment_yields_an_answer_with_valid_bound(case: str) -> 
         assert hurried.bound >= best.value - 1e-9
 
 
-def test_what_is_said_of_winners_nobody_had_time_for_holds() -> None:
+def test_claims_about_unsolved_winners_hold() -> None:
     problem = generated_problem(64, 10, 4)
     best = solver("default").solve(problem)
     assert best.exact

@@ -66,7 +66,7 @@ def _check_claims(problem: Problem, best: float, solution: Solution) -> None:
 
 
 @pytest.mark.usefixtures("large_mode")
-def test_what_it_claims_is_true_with_and_without_budgets_and_deadlines(
+def test_claims_hold_with_and_without_budgets_and_deadlines(
     make_problem: Callable[[int], Problem],
 ) -> None:
     # In 379 a rack has room, but not where the app that asks may go.
@@ -78,7 +78,7 @@ def test_what_it_claims_is_true_with_and_without_budgets_and_deadlines(
                 _check_claims(problem, best, solver("ladder", left).solve(problem, budget))
 
 
-def test_nobody_who_is_away_wins_in_a_re_solve() -> None:
+def test_removed_bidders_win_nothing_in_a_re_solve() -> None:
     finder = Ladder(prepare(generated_problem(1024, 70, 1, fragmented=True)))
     everyone = tuple(range(70))
     best = finder(everyone, None)

@@ -184,7 +184,7 @@ def _check_floor(problem: Problem) -> None:
         assert kept.low >= floor - 1e-5, problem
 
 
-def test_nobody_keeps_less_than_one_part_in_e(make_problem: MakeProblem) -> None:
+def test_every_winner_keeps_at_least_one_part_in_e(make_problem: MakeProblem) -> None:
     for seed in range(200):
         _check_floor(make_problem(seed + 1000))
     for seed in range(200):
@@ -246,7 +246,7 @@ def test_a_lone_bidder_wins_its_best_row_for_certain_and_pays_nothing() -> None:
     assert solution.kept == {A: Interval(1.0, 1.0)}
 
 
-def test_who_denies_nobody_anything_keeps_everything() -> None:
+def test_winner_without_effect_on_others_keeps_everything() -> None:
     row = (Candidate((Chunk(SLOT, 1),), 1.0),)
     bidders = tuple(Bidder(app, 1.0, 8.0, row) for app in (A, B, C))
     solution = _solve(Problem((OfferedMachine(0, 0, (3,)),), bidders))
@@ -255,7 +255,7 @@ def test_who_denies_nobody_anything_keeps_everything() -> None:
     assert solution.work <= 1
 
 
-def test_an_auction_that_nobody_can_win_is_an_empty_lottery() -> None:
+def test_auction_without_possible_winners_is_an_empty_lottery() -> None:
     row = Candidate((Chunk(MACHINE, 4),), 1.0)
     bidder = Bidder(A, 1.0, 8.0, (row,))
     narrow = (OfferedMachine(0, 0, (2,)), OfferedMachine(1, 0, (2,)))

@@ -44,7 +44,7 @@ def test_an_app_keeps_the_gpus_it_runs_on() -> None:
     assert bound == {A: ((5, 7),), B: ((4,), (2, 3))}
 
 
-def test_an_app_stays_in_its_slot_if_nobody_won_it() -> None:
+def test_app_stays_in_its_slot_if_no_other_won_it() -> None:
     """Bids name machines, and the solver may take any slot of one."""
     solution = _solution({A: Win(0, (((0, 0, 1),),)), B: Win(0, (((0, 0, 1),),))})
     bound = bind(solution, EVERY, {A: [GpuId(0)], B: [GpuId(2)]}, TOPOLOGY)
@@ -79,7 +79,7 @@ def _rng(app: AppId) -> random.Random:
     return random.Random(f"7/{app}")
 
 
-def test_an_app_draws_the_same_whoever_else_wins() -> None:
+def test_app_draws_the_same_for_any_other_winners() -> None:
     one, two = ((GpuId(0), GpuId(1)),), ((GpuId(4), GpuId(5)),)
     win = Win(0, ())
     both = settle(

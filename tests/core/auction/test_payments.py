@@ -29,13 +29,13 @@ def _awards(name: str, won: Won, count: int = 2000) -> list[Award]:
 
 @pytest.mark.parametrize("name", ["gpus", "time", "lottery", "lottery-pf", "floor"])
 @pytest.mark.parametrize("unit", [1, 2, 3])
-def test_who_denies_nobody_anything_keeps_the_whole_row(name: str, unit: int) -> None:
+def test_winner_without_effect_on_others_keeps_the_whole_row(name: str, unit: int) -> None:
     won = _won(_gpus(0, 1, 2), _gpus(4, 5), kept=1.0, unit=unit)
     assert set(_awards(name, won, 50)) == {Award(_gpus(0, 1, 2, 4, 5), 1.0)}
 
 
 @pytest.mark.parametrize("name", ["gpus", "time", "lottery", "lottery-pf", "floor"])
-def test_who_keeps_nothing_gets_nothing(name: str) -> None:
+def test_winner_with_nothing_kept_gets_nothing(name: str) -> None:
     won = _won(_gpus(0, 1), kept=0.0)
     assert set(_awards(name, won, 50)) == {Award((), 0.0, paid=_gpus(0, 1))}
 

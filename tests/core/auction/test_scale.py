@@ -44,7 +44,7 @@ def test_a_cover_cuts_off_rows_in_part_and_nothing_that_fits(
     assert found > 20
 
 
-def test_what_was_tried_can_be_undone() -> None:
+def test_trial_assignment_can_be_undone() -> None:
     prepared = prepare(generated_problem(1024, 40, 1, fragmented=True))
     table = resources.tabulate(prepared)
     seats = seating.Seating(prepared, table)

@@ -190,7 +190,7 @@ def test_an_auction_without_bids_or_machines_is_settled(name: str) -> None:
         assert solution.exact
 
 
-def test_only_winners_who_deny_something_are_solved_for_again() -> None:
+def test_only_winners_with_effect_on_others_are_solved_for_again() -> None:
     def calls(problem: Problem) -> list[tuple[int, ...]]:
         prepared = prepare(problem)
         find = start_of("search")(prepared)

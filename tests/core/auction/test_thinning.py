@@ -12,7 +12,7 @@ def rows(*pairs: tuple[int, float]) -> tuple[Row, ...]:
     return tuple(Row((Chunk(MACHINE, gpus),), seconds) for gpus, seconds in pairs)
 
 
-def test_who_writes_thousands_of_rows_takes_nothing_from_those_who_write_few() -> None:
+def test_bidder_with_thousands_of_rows_displaces_no_small_bidder() -> None:
     counts = [9] * 1000 + [512] * 25
     most = fair_rows(counts, in_all=20_000)
     assert most == (20_000 - 9_000) // 25
@@ -24,7 +24,7 @@ def test_all_rows_are_kept_while_there_is_room() -> None:
     assert fair_rows([]) == FEWEST_ROWS
 
 
-def test_everybody_may_have_a_few_whoever_else_bids() -> None:
+def test_every_bidder_keeps_a_few_rows() -> None:
     assert fair_rows([100] * 10_000, in_all=1000) == FEWEST_ROWS
 
 

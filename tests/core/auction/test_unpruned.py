@@ -43,7 +43,7 @@ def test_no_row_that_matters_is_left_out(make_problem: Callable[[int], Problem])
         assert solution.value == pytest.approx(_best(problem), abs=1e-7), seed
 
 
-def test_nor_one_that_matters_to_what_is_kept(make_problem: Callable[[int], Problem]) -> None:
+def test_pruning_drops_no_row_that_affects_payments(make_problem: Callable[[int], Problem]) -> None:
     for seed in range(2000, 2080):
         problem = make_problem(seed)
         solution = solver("default").solve(problem)

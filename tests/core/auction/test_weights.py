@@ -53,7 +53,7 @@ def _true_fraction(problem: Problem, solution: Solution, app: AppId) -> float:
 
 
 @pytest.mark.parametrize("name", ["default", "ladder", "highs"])
-def test_what_is_claimed_holds_where_weights_differ_by_many_orders_of_magnitude(
+def test_claims_hold_for_weights_of_many_orders_of_magnitude(
     name: str, make_problem: MakeProblem
 ) -> None:
     for seed in range(60):

@@ -314,7 +314,7 @@ def test_every_reason_has_a_scene_in_the_order_of_the_list() -> None:
 
 
 @pytest.mark.parametrize(("stage", "reason"), [(each, each) for each in Reason], indirect=["stage"])
-def test_a_reason_comes_about_and_is_the_same_wherever_it_is_told(
+def test_reason_occurs_and_is_the_same_in_every_view(
     stage: Stage,
     reason: Reason,
     capsys: pytest.CaptureFixture[str],

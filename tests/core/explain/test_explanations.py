@@ -79,7 +79,7 @@ def test_the_numbers_are_in_it(reason: Reason, why: str, then: str) -> None:
     assert then in said.then
 
 
-def test_a_time_that_never_comes_is_not_told() -> None:
+def test_infinite_time_is_not_shown() -> None:
     said = explain(replace(KNOWN, reason=Reason.SERVED, lease_ends=math.inf))
     assert said.then == "nothing to do"
 
@@ -94,7 +94,7 @@ def test_a_time_that_never_comes_is_not_told() -> None:
         (90000.0, "1 day"),
     ],
 )
-def test_times_are_told_in_words(seconds: float, words: str) -> None:
+def test_times_are_written_in_words(seconds: float, words: str) -> None:
     assert length(seconds) == words
 
 
@@ -116,7 +116,7 @@ def test_the_guide_lists_all_reasons_in_their_order() -> None:
         ({"usable": 16, "closed": 4}, "it may use 16 in all, 4 of them", "the next lease"),
     ],
 )
-def test_who_has_a_part_is_told_what_keeps_the_rest(
+def test_app_with_a_part_sees_the_reason_for_the_rest(
     facts: dict[str, int], why: str, then: str
 ) -> None:
     known = replace(KNOWN, reason=Reason.PARTLY_SERVED, quota=None, owner_held=2, held=2)
@@ -142,7 +142,7 @@ def test_one_app_was_asked_and_several_were() -> None:
     ("rho", "then"),
     [(1.31, "it rises in the ranking as it waits"), (0.41, "it has slack")],
 )
-def test_who_can_wait_is_not_told_that_it_moves_up(rho: float, then: str) -> None:
+def test_app_with_slack_is_not_promised_a_better_rank(rho: float, then: str) -> None:
     facts = replace(KNOWN, reason=Reason.NOT_IN_AUCTION, ranking=Ranking(12, 940, 9, 3, 16, 7, rho))
     said = explain(facts)
     assert f"with rho {rho}" in said.why
@@ -156,5 +156,5 @@ def test_who_can_wait_is_not_told_that_it_moves_up(rho: float, then: str) -> Non
         (Bidding(refused="it asks for 9 of 4 GPUs"), "; its bid was refused: it asks for 9 of 4"),
     ],
 )
-def test_who_lost_without_a_bid_is_told_so(bidding: Bidding | None, why: str) -> None:
+def test_loser_without_a_bid_sees_that_reason(bidding: Bidding | None, why: str) -> None:
     assert why in explain(replace(KNOWN, reason=Reason.OUTBID, bidding=bidding)).why

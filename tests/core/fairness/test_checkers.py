@@ -30,14 +30,14 @@ def wants(**wishes: set[int]) -> Values:
     return lambda app, held: float(len(held & wishes[app]))
 
 
-def test_the_sharing_incentive_names_who_was_treated_worse_worst_first() -> None:
+def test_sharing_incentive_lists_worse_treated_apps_worst_first() -> None:
     verdict = sharing_incentive({A: 1.3, B: 1.05, C: 2.0, AppId("d"): 0.5})
     assert not verdict
     assert verdict.share == 0.5
     assert verdict.violations == ((C, 2.0), (A, 1.3))
 
 
-def test_the_sharing_incentive_holds_within_the_limit_and_for_nobody() -> None:
+def test_sharing_incentive_holds_within_the_limit_and_without_apps() -> None:
     assert sharing_incentive({A: 1.05, B: 0.2})
     assert sharing_incentive({}).share == 1.0
 
@@ -60,14 +60,14 @@ def test_equal_bundles_and_different_tastes_cause_no_envy() -> None:
     assert is_envy_free({A: gpus(0), B: gpus(1, 2)}, wants(a={0}, b={1, 2}))
 
 
-def test_who_is_entitled_to_more_is_not_envied() -> None:
+def test_app_with_a_larger_share_is_not_envied() -> None:
     allocation = {A: gpus(0), B: gpus(1, 2)}
     assert not is_envy_free(allocation, count)
     assert is_envy_free(allocation, count, weights={A: 1.0, B: 2.0})
     assert not is_envy_free(allocation, count, weights={A: 2.0, B: 1.0})
 
 
-def test_a_deal_that_helps_somebody_and_hurts_nobody_is_found() -> None:
+def test_pareto_improvement_is_found() -> None:
     values = wants(a={2, 3}, b={0, 1})
     verdict = is_pareto_efficient({A: gpus(0, 1), B: gpus(2, 3)}, values)
     assert not verdict
@@ -76,7 +76,7 @@ def test_a_deal_that_helps_somebody_and_hurts_nobody_is_found() -> None:
     assert is_pareto_efficient({A: gpus(2, 3), B: gpus(0, 1)}, values)
 
 
-def test_an_idle_gpu_that_someone_could_use_is_inefficient() -> None:
+def test_idle_gpu_that_an_app_could_use_is_inefficient() -> None:
     allocation = {A: gpus(0), B: gpus(1)}
     assert is_pareto_efficient(allocation, count)
     verdict = is_pareto_efficient(allocation, count, pool=gpus(0, 1, 2))

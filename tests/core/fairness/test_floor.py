@@ -41,7 +41,7 @@ def test_two_apps_at_once_share_what_there_is() -> None:
     assert rho_floor(apps, 2.0) == pytest.approx(2.0, rel=2 * PRECISION)
 
 
-def test_an_app_that_can_wait_makes_room_for_one_that_cannot() -> None:
+def test_app_with_slack_yields_to_a_late_one() -> None:
     # One GPU. a fits anywhere in [0, 2r], b only in [1, 1 + r]: at r = 1.5 they just fit.
     apps = [
         _app("a", (JobLoad(2.0, 1),), ideal=2.0),
@@ -130,7 +130,7 @@ def test_no_policy_beats_the_floor(seed: int) -> None:
         assert 0.0 < alone <= max(result.rho[Convention.PAPER] for result in results)
 
 
-def test_a_run_names_its_floor_unless_told_not_to() -> None:
+def test_run_reports_its_floor_by_default() -> None:
     with_floor, without = (
         run(RunConfig(cluster="demo16", apps=4, policy="equal-share", options=options)).summary
         for options in ({}, {"floor": False})

@@ -50,7 +50,7 @@ def test_shares_follow_weights() -> None:
     assert results[AppId("b")].mean_contention == pytest.approx(3.0)
 
 
-def test_what_a_small_app_cannot_use_goes_to_the_others() -> None:
+def test_unusable_share_of_a_small_app_goes_to_the_others() -> None:
     apps = [one_job("small", 0.0, 100.0, 1), one_job("large", 0.0, 700.0, 8)]
     results = fluid_run(apps, capacity=8)
     assert results[AppId("large")].end == pytest.approx(100.0)
@@ -69,7 +69,7 @@ def test_phases_without_work_take_no_time() -> None:
     assert results[AppId("b")].mean_contention == 2.0
 
 
-def test_nobody_at_all_is_a_run_too() -> None:
+def test_fluid_run_without_apps_works() -> None:
     assert fluid_run([], capacity=4) == {}
 
 
@@ -174,7 +174,7 @@ ARRIVAL = st.tuples(st.integers(0, 400).map(float), st.sampled_from((1.0, 2.0, 0
 
 @examples(60)
 @given(st.lists(ARRIVAL, min_size=1, max_size=7), st.sampled_from((1, 4, 10, 30)))
-def test_the_quick_run_agrees_with_the_definition_followed_word_for_word(
+def test_fast_run_agrees_with_the_literal_definition(
     arrivals: list[tuple[float, float, tuple[PhaseLoad, ...]]], capacity: int
 ) -> None:
     apps = [FluidApp(AppId(f"a{index}"), *rest) for index, rest in enumerate(arrivals)]

@@ -41,7 +41,7 @@ def test_a_run_to_its_end_is_the_fluid_reference() -> None:
         assert shares.expected_contention(name) == shares.mean_contention(name)
 
 
-def test_who_is_done_keeps_its_contention_whatever_comes_later() -> None:
+def test_finished_app_keeps_its_contention() -> None:
     shares = EqualShares(4.0)
     shares.join(A, 1.0, sums(40.0), 0.0)
     shares.advance(10.0)
@@ -52,7 +52,7 @@ def test_who_is_done_keeps_its_contention_whatever_comes_later() -> None:
     assert shares.expected_contention(A) == 1.0
 
 
-def test_the_forecast_is_between_as_crowded_as_now_and_nobody_else() -> None:
+def test_forecast_lies_between_current_crowding_and_running_alone() -> None:
     shares = EqualShares(4.0)
     shares.join(A, 1.0, sums(400.0), 0.0)
     shares.join(B, 1.0, sums(40.0), 0.0)
@@ -75,7 +75,7 @@ def test_without_newcomers_the_forecast_is_what_then_happens() -> None:
         assert area / until == pytest.approx(shares.mean_contention(app))
 
 
-def test_a_group_shares_its_weight_among_those_who_take_a_share() -> None:
+def test_group_divides_its_weight_among_sharing_members() -> None:
     shares = EqualShares(4.0)
     shares.join(A, 1.0, sums(100.0), 0.0, group="eve")
     shares.join(B, 1.0, sums(300.0), 0.0, group="eve")
@@ -87,7 +87,7 @@ def test_a_group_shares_its_weight_among_those_who_take_a_share() -> None:
     assert shares.mean_contention(C) == pytest.approx((200 * 2 + 50) / 250)
 
 
-def test_the_weight_of_a_group_is_that_of_who_came_last() -> None:
+def test_latest_member_sets_the_weight_of_a_group() -> None:
     shares = EqualShares(4.0)
     shares.join(A, 1.0, sums(400.0), 0.0, group="eve")
     shares.join(C, 1.0, sums(400.0), 0.0)
@@ -134,7 +134,7 @@ def test_a_new_weight_counts_from_then_on() -> None:
     assert [app for app, _ in shares.advance(100.0 + 200.0 / 3.0)] == [A]
 
 
-def test_who_rests_uses_nothing_and_goes_on_where_it_was() -> None:
+def test_resting_app_uses_nothing_and_resumes_in_place() -> None:
     shares = EqualShares(4.0)
     shares.join(A, 1.0, sums(40.0, 40.0), 0.0)
     shares.leave(A, 15.0)
@@ -169,7 +169,7 @@ def test_more_or_fewer_gpus_count_from_then_on() -> None:
     assert [app for app, _ in shares.advance(6000.0)] == [B]
 
 
-def test_who_ended_early_is_counted_until_its_share_is_used_up() -> None:
+def test_app_that_ended_early_counts_until_its_share_is_used() -> None:
     shares = EqualShares(4.0)
     shares.join(A, 1.0, sums(400.0), 0.0)
     shares.join(B, 1.0, sums(4000.0), 0.0)
@@ -184,7 +184,7 @@ def test_who_ended_early_is_counted_until_its_share_is_used_up() -> None:
     assert shares.mean_contention(B) == pytest.approx(1.5)
 
 
-def test_who_ended_late_is_forgotten_at_once() -> None:
+def test_app_that_ended_late_is_forgotten_at_once() -> None:
     shares = EqualShares(4.0)
     shares.join(A, 1.0, sums(40.0), 0.0)
     shares.part(A, 100.0)
@@ -199,7 +199,7 @@ def test_an_app_without_work_is_done_when_it_comes() -> None:
     assert shares.advance(100.0) == [(B, 7.0)]
 
 
-def test_nobody_has_two_shares() -> None:
+def test_no_app_has_two_shares() -> None:
     shares = EqualShares(4.0)
     shares.join(A, 1.0, sums(40.0), 0.0)
     with pytest.raises(DuplicateError, match="a"):

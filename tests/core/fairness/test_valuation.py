@@ -36,7 +36,7 @@ def test_gpus_are_worth_the_largest_row_at_this_or_worse_level(
     assert VALUATION.lookup(level, count) == seconds
 
 
-def test_of_two_rows_with_one_count_the_faster_one_decides() -> None:
+def test_faster_of_two_rows_with_one_count_decides() -> None:
     # Real measurements are not monotone: here a rack is quicker than a machine.
     valuation = Valuation((TableRow(MACHINE, 4, 600.0), TableRow(RACK, 4, 550.0)), 1000.0)
     assert valuation.lookup(SLOT, 4) == 550.0
@@ -78,7 +78,7 @@ def test_gpus_are_sorted_into_gangs_as_jobs_would_use_them(
     st.integers(1, 6),
     st.floats(1.0, 1000.0),
 )
-def test_what_is_remembered_of_gpus_is_what_their_seats_are_worth(
+def test_cached_gpu_values_equal_those_of_their_seats(
     gpus: set[int], gang: int, gangs: int, left: float
 ) -> None:
     chosen = tuple(map(GpuId, sorted(gpus)))

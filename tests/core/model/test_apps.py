@@ -63,7 +63,7 @@ def test_a_plain_app_is_accepted() -> None:
         pytest.param(lambda: Constraint(gpu_model="A 100"), "gpu_model", id="a bad GPU model"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(build: Callable[[], object], key: str) -> None:
+def test_invalid_field_is_refused_by_name(build: Callable[[], object], key: str) -> None:
     with pytest.raises(ConfigError) as caught:
         build()
     assert caught.value.key == key

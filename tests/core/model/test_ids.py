@@ -57,7 +57,7 @@ def test_the_message_about_a_long_name_stays_short() -> None:
         pytest.param(1j, id="a complex number"),
     ],
 )
-def test_what_is_no_sensible_number_is_refused(value: object) -> None:
+def test_absurd_id_number_is_refused(value: object) -> None:
     with pytest.raises(ConfigError) as caught:
         check_number("weight", value)
     assert caught.value.key == "weight"
@@ -94,7 +94,7 @@ def test_both_ends_of_a_range_belong_to_it() -> None:
         pytest.param(10**5000, id="too large to print"),
     ],
 )
-def test_what_is_no_count_is_refused(value: object) -> None:
+def test_invalid_count_is_refused(value: object) -> None:
     with pytest.raises(ConfigError, match="a whole number from 1 to"):
         check_count("jobs", value)
 

@@ -27,7 +27,7 @@ def test_a_quick_value_equals_and_hashes_as_a_frozen_one() -> None:
     assert not hasattr(Quick(1.0), "__dict__")
 
 
-def test_what_differs_is_that_only_type_checkers_refuse_a_change() -> None:
+def test_values_are_immutable_for_type_checkers_only() -> None:
     with pytest.raises(FrozenInstanceError):
         Frozen(1.0).at = 2.0  # type: ignore[misc]  # refused by both
     changed = Quick(1.0)

@@ -72,7 +72,7 @@ def test_equal_share_counts_what_an_app_keeps() -> None:
     assert _counts("equal-share", view) == {"new": 3}
 
 
-def test_equal_share_owes_the_next_gpu_to_who_had_the_least() -> None:
+def test_equal_share_gives_the_next_gpu_to_the_least_served() -> None:
     topology = Topology((Machine("m0", "r0", (1,)),))
     apps = [
         FakeApp("a", elapsed=1000.0, attained=900.0),
@@ -119,7 +119,7 @@ def test_worst_first_fills_the_worst_off_and_then_the_next() -> None:
     assert _counts("worst-first", fake_view(SIX, apps)) == {"worst": 4, "bad": 2}
 
 
-def test_worst_first_goes_by_rho_now_and_not_by_what_could_be() -> None:
+def test_worst_first_ranks_by_rho_now_and_not_by_potential() -> None:
     # With its GPUs `runs` is at 1.0; `waits` is younger but has nothing.
     runs = FakeApp("runs", jobs=6, held=(GpuId(0),), ideal_time=3600.0)
     waits = FakeApp("waits", jobs=5, work=1000.0)
@@ -131,7 +131,7 @@ def test_worst_first_goes_by_rho_now_and_not_by_what_could_be() -> None:
     assert _counts("worst-first", fake_view(SIX, [runs, starving])) == {"waits": 5, "runs": 1}
 
 
-def test_worst_first_among_equals_prefers_who_waits_longest_then_chance() -> None:
+def test_worst_first_ties_prefer_longest_waiting_then_chance() -> None:
     topology = Topology((Machine("m0", "r0", (1,)),))
     waiting = [FakeApp("a", waiting_since=50.0), FakeApp("b", waiting_since=10.0)]
     assert _counts("worst-first", fake_view(topology, waiting)) == {"b": 1}
@@ -146,7 +146,7 @@ def test_worst_first_among_equals_prefers_who_waits_longest_then_chance() -> Non
 
 
 @pytest.mark.parametrize("name", ["tiresias", "tiresias+pack"])
-def test_tiresias_fills_who_had_the_least_gpu_time_per_weight(name: str) -> None:
+def test_tiresias_fills_least_gpu_time_per_weight_first(name: str) -> None:
     apps = [
         FakeApp("much", jobs=4, attained=900.0),
         FakeApp("heavy", jobs=4, attained=600.0, weight=4.0),
@@ -187,7 +187,7 @@ def test_fifo_serves_in_the_order_of_arrival() -> None:
     assert _counts("fifo", fake_view(SIX, apps)) == {"first": 4, "second": 2}
 
 
-def test_fifo_takes_nothing_from_who_has_it() -> None:
+def test_fifo_takes_nothing_from_holders() -> None:
     late = FakeApp("late", jobs=4, arrival=99.0, held=tuple(map(GpuId, (2, 3, 4, 5))))
     early = FakeApp("early", jobs=6, arrival=1.0)
     got = _got(drive(policy("fifo"), fake_view(SIX, [late, early])).allotments)
@@ -219,7 +219,7 @@ def test_a_gang_spread_too_far_does_not_hoard_what_it_cannot_use() -> None:
 
 
 @pytest.mark.parametrize("name", ["equal-share", "min-max-rho", "worst-first"])
-def test_an_opponent_calls_in_only_if_it_is_told_to(name: str) -> None:
+def test_baseline_calls_in_gpus_only_when_configured(name: str) -> None:
     assert not policy(name).calls_in
     assert policy(name, call_in_gain=0.05).calls_in
     with pytest.raises(ConfigError, match="call_in_gain"):

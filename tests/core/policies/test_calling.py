@@ -37,21 +37,21 @@ def called(view: View, least_gain: float = 0.05) -> list[GpuId]:
     return call_in(view, lent, least_gain=least_gain)
 
 
-def test_a_short_newcomer_gets_gpus_of_who_can_wait() -> None:
+def test_short_newcomer_gets_gpus_of_apps_with_slack() -> None:
     assert called(between_beats(SHORT, LONG, LATE)) == [0, 1, 2, 3]
 
 
-def test_who_would_be_late_is_left_alone() -> None:
+def test_app_that_would_become_late_keeps_its_gpus() -> None:
     assert called(between_beats(SHORT, LATE)) == []
 
 
-def test_who_is_late_but_loses_next_to_nothing_can_wait() -> None:
+def test_late_app_losing_almost_nothing_can_yield() -> None:
     # 600 s more are 0.1 % of what it takes.
     huge = replace(LATE, work=4e6, ideal_time=600_000.0)
     assert called(between_beats(SHORT, huge)) == [4, 5, 6, 7]
 
 
-def test_nobody_waits_for_one_who_is_better_off() -> None:
+def test_no_app_yields_to_a_better_off_one() -> None:
     huge = replace(LATE, work=4e6, ideal_time=100_000.0)
     assert called(between_beats(SHORT, huge)) == []
 
@@ -71,13 +71,13 @@ def test_nothing_is_called_in_for(app: FakeApp) -> None:
     assert called(between_beats(app, LONG)) == []
 
 
-def test_who_cannot_run_with_what_it_may_have_gains_nothing_by_it() -> None:
+def test_app_unable_to_run_on_called_gpus_causes_no_call() -> None:
     assert _loss(math.inf, 3.0) == 0.0
     assert _loss(math.inf, math.inf) == 0.0
     assert _loss(2.0, 3.0) == pytest.approx(math.log(1.5))
 
 
-def test_what_is_free_is_not_called_in_as_well() -> None:
+def test_free_gpus_are_not_called_in() -> None:
     assert len(called(between_beats(SHORT, LONG, free=(6, 7)))) == 2
     assert called(between_beats(SHORT, LONG, free=(4, 5, 6, 7))) == []
 
@@ -128,7 +128,7 @@ CROWD = Topology(tuple(Machine(f"m{i}", "r0", (4, 4)) for i in range(4)))
 
 
 @pytest.mark.parametrize("name", ["themis", "equal-share", "min-max-rho", "worst-first"])
-def test_what_is_called_in_goes_to_whom_it_was_called_for(name: str) -> None:
+def test_called_in_gpus_go_to_their_intended_app(name: str) -> None:
     # They want twice what they have, so that all of them are owed something.
     want = replace(LONG, jobs=16, ideal_time=500_000.0)
     old = [

@@ -30,7 +30,7 @@ def _dealt(*apps: FakeApp, barred: dict[AppId, list[GpuId]] | None = None) -> di
     return {str(app.app): set(hand.given(app.app)) for app in view.apps}
 
 
-def test_who_runs_on_gpus_beyond_its_gangs_goes_on() -> None:
+def test_job_on_gpus_beyond_its_gangs_keeps_them() -> None:
     runs = WholeGangs("runs", jobs=10, gang=4, held=ALL)
     view = fake_view(SEVEN, [runs])
     hand = Hand(view, Pool(view.topology, view.offer))
@@ -39,13 +39,13 @@ def test_who_runs_on_gpus_beyond_its_gangs_goes_on() -> None:
     assert _dealt(runs) == {"runs": set(ALL)}
 
 
-def test_who_is_faster_with_them_comes_first() -> None:
+def test_faster_user_of_leftovers_comes_first() -> None:
     runs = WholeGangs("runs", jobs=10, gang=4, held=ALL)
     small = WholeGangs("small", jobs=3)
     assert _dealt(runs, small) == {"runs": {0, 1, 2, 3}, "small": {4, 5, 6}}
 
 
-def test_what_was_paid_does_not_come_back() -> None:
+def test_paid_gpus_do_not_return_to_the_payer() -> None:
     runs = WholeGangs("runs", jobs=10, gang=4, held=ALL)
     assert _dealt(runs, barred={runs.app: [GpuId(5)]}) == {"runs": set(ALL) - {5}}
 
@@ -66,6 +66,6 @@ def test_more_jobs_than_gpus_make_use_of_parts_of_gangs(
     assert len(_dealt(app)["new"]) == count
 
 
-def test_who_was_dealt_nothing_gets_no_scraps() -> None:
+def test_app_that_was_dealt_nothing_gets_no_scraps() -> None:
     picky = WholeGangs("picky", jobs=10, gang=8, held=ALL)
     assert _dealt(picky) == {"picky": set()}

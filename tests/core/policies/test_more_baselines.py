@@ -45,7 +45,7 @@ def test_the_placement_score_of_a_gang_that_needs_all_its_gpus() -> None:
     assert placement_score(app, SLOT, 2) == 0.0
 
 
-def test_gandiva_serves_the_best_placed_gang_before_who_came_first() -> None:
+def test_gandiva_serves_the_best_placed_gang_before_earlier_arrivals() -> None:
     # Four GPUs are free, two on each machine: `wide` would be spread, `tight` would not.
     apps = [
         FakeApp("tight", gang=2, slowdown=FAR, arrival=9.0),
@@ -68,7 +68,7 @@ def test_gandiva_packs_onto_few_machines() -> None:
     assert got == {"app-0": [0, 1], "app-1": [2, 3]}
 
 
-def test_gandiva_takes_nothing_from_who_runs_however_badly_placed() -> None:
+def test_gandiva_takes_nothing_from_badly_placed_running_apps() -> None:
     spread = FakeApp("spread", gang=2, slowdown=FAR, held=_gpus(0, 4), arrival=5.0)
     # A pair of machines full but for nothing: only `spread`'s GPUs are on offer.
     view = fake_view(FOURS, [spread, FakeApp("new", gang=1)], offer=[0, 4])
@@ -98,7 +98,7 @@ def test_gandiva_moves_a_cut_gang_to_where_it_is_whole() -> None:
     assert _got("gandiva", fake_view(FOURS, [cut])) == {"cut": [0, 1, 2, 3]}
 
 
-def test_gandiva_moves_nobody_between_beats() -> None:
+def test_gandiva_moves_no_app_between_beats() -> None:
     spread = FakeApp("spread", gang=2, slowdown=FAR, held=_gpus(3, 4))
     assert _got("gandiva", fake_view(FOURS, [spread], offer=[5, 6], at_beat=False)) == {}
 
@@ -120,7 +120,7 @@ def test_gandiva_does_not_take_two_jobs_for_one_gang() -> None:
 
 
 @pytest.mark.parametrize("name", ["optimus", "optimus+pack"])
-def test_optimus_goes_by_remaining_time_and_not_by_work(name: str) -> None:
+def test_optimus_ranks_by_remaining_time_and_not_work(name: str) -> None:
     # 600 s on six GPUs against 1000 s on the one that its only job can use.
     apps = [FakeApp("long", work=3600.0, jobs=6), FakeApp("narrow", work=1000.0)]
     assert _counts(name, fake_view(SIX, apps)) == {"long": 6}
@@ -274,7 +274,7 @@ def test_a_machine_that_joins_its_rack_stands_in_its_racks_part() -> None:
     assert partition(grown, 2) == [(0, 1, 6, 7), (2, 3, 4, 5)]
 
 
-def test_an_app_has_the_same_part_for_life_whoever_else_is_there() -> None:
+def test_app_keeps_its_static_partition_for_life() -> None:
     app = FakeApp("a", jobs=8)
     alone = fake_view(FOURS, [app], seed=3)
     later = fake_view(FOURS, [app, FakeApp("b"), FakeApp("c")], seed=3, round_number=99)

@@ -47,7 +47,7 @@ def test_own_gpus_come_first() -> None:
     assert Pool(RACKS, ALL).take(4, gang=4, own=_ids(1, 2, 5, 9)) == _ids(1, 2, 5, 9)
 
 
-def test_of_too_many_own_gpus_whole_gangs_are_kept() -> None:
+def test_whole_gangs_are_kept_of_surplus_own_gpus() -> None:
     assert Pool(RACKS, ALL).take(4, gang=4, own=_ids(0, 4, 6, 7, 8, 9)) == _ids(6, 7, 8, 9)
 
 
@@ -69,7 +69,7 @@ def test_only_allowed_machines_are_used() -> None:
     assert len(pool) == 4
 
 
-def test_what_is_put_back_can_be_taken_again() -> None:
+def test_returned_gpus_can_be_taken_again() -> None:
     pool = Pool(RACKS, _ids(0, 1))
     (gpu,) = pool.take(1)
     assert gpu not in pool

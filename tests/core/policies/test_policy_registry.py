@@ -96,7 +96,9 @@ def test_a_policy_from_outside_is_named_by_module_and_class() -> None:
         pytest.param(".relative:Mine", {}, "an importable module:Class", id="a relative module"),
     ],
 )
-def test_what_is_wrong_is_said_clearly(name: str, options: dict[str, object], said: str) -> None:
+def test_policy_errors_are_reported_clearly(
+    name: str, options: dict[str, object], said: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         policy(name, **options)
     assert said in str(caught.value)
@@ -120,7 +122,7 @@ def test_a_policy_that_asks_nothing_writes_one_function() -> None:
     assert isinstance(Idle(), Policy)
 
 
-def test_the_presets_are_what_they_are_said_to_be() -> None:
+def test_presets_have_their_documented_options() -> None:
     """Everything in which the paper taken literally and our best differ, options aside."""
     ours, paper = POLICIES["themis"], POLICIES["themis-paper"]
     for kind, best in ((ours, True), (paper, False)):

@@ -87,7 +87,7 @@ def test_fifo_lets_each_finish_in_the_order_of_arrival() -> None:
     assert _play("fifo", apps, PAIRS) == [{turn: [0, 1, 2, 3]} for turn in "cccbba"]
 
 
-def test_worst_first_turns_to_whoever_falls_behind() -> None:
+def test_worst_first_turns_to_lagging_apps() -> None:
     # Without GPUs rho is 2 (elapsed + 600 + work) / T_id: 5.0, 3.0 and 2.6 at first, so a runs.
     # Then b is at 3.33 and c at 2.8. With its GPUs b is at (1200 + 600) / 3600 = 0.5, c at 3.0.
     # With its own c is at 0.5 and b, without, at 2.67; and so on.
@@ -111,7 +111,7 @@ def test_equal_share_divides_what_there_is_at_every_beat() -> None:
     assert counts[:3] == [{"a": 2, "b": 1, "c": 1}, {"b": 2, "c": 2}, {"c": 4}]
 
 
-def test_drf_takes_nothing_from_who_came_first() -> None:
+def test_drf_takes_nothing_from_earlier_arrivals() -> None:
     apps = [
         FakeApp("a", work=2400.0, jobs=4, arrival=-1.0),
         FakeApp("b", work=6000.0, jobs=4),
@@ -178,7 +178,7 @@ def _part(name: str, seed: int) -> int:
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
-def test_nobody_is_left_behind_for_good(name: str) -> None:
+def test_no_app_starves_for_good(name: str) -> None:
     rng = random.Random(7)
     apps = [FakeApp(f"app-{i}", work=rng.uniform(300.0, 9000.0), jobs=4) for i in range(3)]
     schedule = _play(name, apps, PAIRS)

@@ -174,7 +174,7 @@ def test_the_paper_leaves_payments_idle_when_everybody_was_invited() -> None:
     assert set(_got(plan.allotments)) == {"strong"}
 
 
-def test_a_paid_gpu_idles_rather_than_return_to_who_paid_it() -> None:
+def test_paid_gpu_idles_rather_than_returning_to_its_payer() -> None:
     """Everybody else has all it can use, or nobody is left who may have it."""
     rounds = [_payment_view(1, seed) for seed in range(50)]
     unlucky = [
@@ -206,7 +206,7 @@ def _unmovable(view: View) -> FakeApp:
     return Unmovable(**fields)
 
 
-def test_leftovers_go_to_who_ran_there_then_outsiders_then_bidders() -> None:
+def test_leftovers_go_to_previous_holders_then_outsiders_then_bidders() -> None:
     # Two worst-off bidders that want little; `ran` is outside and runs on GPU 3; `new` outside.
     apps = [
         FakeApp("bidder-1", ideal_time=10.0),
@@ -277,7 +277,7 @@ def test_a_starved_app_gets_a_gang_before_the_auction() -> None:
         pytest.param(1e7, 120, True, id="who has waited for most of a day"),
     ],
 )
-def test_who_can_wait_and_still_be_in_time_has_more_patience(
+def test_app_with_slack_has_more_patience(
     ideal_time: float, hungry_rounds: int, helped: bool
 ) -> None:
     app = replace(TRIED, hungry_rounds=hungry_rounds, ideal_time=ideal_time)
@@ -300,7 +300,7 @@ def test_app_that_hardly_ran_gets_its_first_gang_soon() -> None:
     assert _guarded(policy("themis"), _beside_worse_off(waited)) == []
 
 
-def test_who_holds_something_is_not_starved() -> None:
+def test_app_holding_gpus_is_not_starved() -> None:
     holder = replace(TRIED, hungry_rounds=500, ideal_time=10.0, held=(GpuId(0),))
     assert _guarded(policy("themis"), _beside_worse_off(holder)) == []
 

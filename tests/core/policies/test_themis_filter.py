@@ -96,7 +96,7 @@ def test_best_case_rank_favours_savable_apps_and_rank_now_starved_ones() -> None
     assert _asked(policy("themis", rank="now"), view) == ["new", "late"]
 
 
-def test_who_runs_is_ranked_a_little_worse_off() -> None:
+def test_running_app_is_ranked_slightly_worse_off() -> None:
     holder = FakeApp("holder", jobs=2, ideal_time=3600.0, held=(GpuId(0),))
     rival = FakeApp("rival", jobs=2, ideal_time=3600.0 / 1.04)
     loser = FakeApp("third", jobs=2, ideal_time=36000.0)
@@ -105,7 +105,7 @@ def test_who_runs_is_ranked_a_little_worse_off() -> None:
     assert _asked(policy("themis", urgent=0, hysteresis=0.03), view) == ["rival", "holder"]
 
 
-def test_who_could_not_wait_for_the_next_beat_goes_first() -> None:
+def test_app_unable_to_wait_for_the_next_beat_goes_first() -> None:
     # With all it can use `short` would be in time, but not a lease of 600 s later.
     short = FakeApp("short", work=300.0, ideal_time=400.0)
     long = FakeApp("long", work=3600.0, ideal_time=3650.0)
@@ -114,7 +114,7 @@ def test_who_could_not_wait_for_the_next_beat_goes_first() -> None:
     assert _asked(policy("themis", urgent=0, lookahead=0), view) == ["long", "short"]
 
 
-def test_of_those_who_can_wait_the_shortest_goes_first() -> None:
+def test_shortest_app_with_slack_goes_first() -> None:
     small = FakeApp("small", work=600.0, ideal_time=1e6)
     large = FakeApp("large", work=6000.0, ideal_time=1e5)
     late = FakeApp("late", work=60000.0, ideal_time=60000.0)
@@ -123,7 +123,7 @@ def test_of_those_who_can_wait_the_shortest_goes_first() -> None:
     assert _asked(policy("themis", f=0, urgent=0), view) == ["late", "large", "small"]
 
 
-def test_who_runs_because_it_was_urgent_stays_so_a_little_longer() -> None:
+def test_urgently_started_app_stays_urgent_a_little_longer() -> None:
     """Or it would lose what it has just won, wait, and be urgent again at the next beat."""
     # With a lease of 600 s and 1800 s at full demand: 0.79 and 0.75 of the ideal time. Were it not
     # urgent it would be far behind, for it has a day's work for all GPUs.
@@ -142,7 +142,7 @@ def test_who_runs_because_it_was_urgent_stays_so_a_little_longer() -> None:
 
 @pytest.mark.parametrize("runs", [False, True])
 @pytest.mark.parametrize("work", [600.0, 6e5])
-def test_who_is_more_urgent_never_ranks_behind(runs: bool, work: float) -> None:
+def test_more_urgent_app_never_ranks_behind(runs: bool, work: float) -> None:
     """Also around the step from which on rho decides, with the bonus for who runs and without."""
 
     def app(name: str, gpu: int, rho: float) -> FakeApp:
@@ -155,14 +155,14 @@ def test_who_is_more_urgent_never_ranks_behind(runs: bool, work: float) -> None:
             assert _asked(policy("themis"), fake_view(ONE_MACHINE, [less, more]))[0] == "more", step
 
 
-def test_people_are_told_the_rho_of_the_best_case() -> None:
+def test_best_case_rho_is_reported() -> None:
     """Not what apps are ordered by, which says little to anybody."""
     patient = FakeApp("patient", jobs=2, ideal_time=24000.0, held=(GpuId(0),))
     plan = drive(policy("themis"), fake_view(ONE_MACHINE, [patient]))
     assert [item.rho for item in plan.notes.standings] == [pytest.approx(0.1)]
 
 
-def test_nobody_who_can_wait_ranks_before_one_who_cannot() -> None:
+def test_app_with_slack_never_ranks_before_an_urgent_one() -> None:
     urgent = FakeApp("urgent", jobs=2, ideal_time=2400 / 0.8001)
     small = FakeApp("small", work=60.0, ideal_time=1e6, held=(GpuId(0),))
     assert _asked(policy("themis"), fake_view(ONE_MACHINE, [small, urgent]))[0] == "urgent"

@@ -69,7 +69,7 @@ def test_a_run_is_settled_when_its_agent_has_acknowledged_every_point() -> None:
     assert relay.settle(end) == ({"result/1": replace(end, points_on="")}, None)
 
 
-def test_a_run_whose_points_are_lost_is_settled_with_its_end() -> None:
+def test_run_with_lost_points_is_settled_at_its_end() -> None:
     end = run_end(points_on="m0")
     changes, told = relay_of(end).settle(end)
     assert changes == {"result/1": replace(end, points_on="")}

@@ -45,7 +45,7 @@ def test_a_report_is_newer_by_boot_and_then_by_number(boot: int, number: int, ne
     assert nodes.is_newer(node, report) is newer
 
 
-def test_a_report_is_answered_when_orders_change_or_a_heartbeat_is_over() -> None:
+def test_report_is_answered_on_new_orders_or_after_a_heartbeat() -> None:
     nodes = two_nodes()
     node = report_to(nodes, 1, at=5.0)
     assert list(nodes.take_answerable()) == []
@@ -68,7 +68,7 @@ def test_reports_that_overtake_each_other_are_held_for_one_heartbeat_in_all() ->
     assert list(nodes.take_answerable()) == [node]
 
 
-def test_a_silent_node_is_given_up_after_its_ttl_and_guard() -> None:
+def test_silent_node_is_lost_after_its_ttl_and_guard() -> None:
     nodes = two_nodes()
     node = report_to(nodes, 1, at=10.0)
     other = nodes.by_name["m1"]
@@ -84,7 +84,7 @@ def test_silence_during_a_service_outage_loses_no_node() -> None:
     assert list(nodes.silent(29.0 + TTL + GUARD, GUARD)) == []
 
 
-def test_nodes_are_waited_for_as_long_as_an_earlier_service_told_them() -> None:
+def test_nodes_keep_the_ttl_granted_by_an_earlier_service() -> None:
     nodes = NodeTable([LongestTtl(60.0)], epoch=EPOCH, node_ttl=TTL)
     assert nodes.changes_at_start == {}
     node = nodes.add("m0", 0.0)
@@ -97,12 +97,12 @@ def test_nodes_are_waited_for_as_long_as_an_earlier_service_told_them() -> None:
     assert nodes.silent_at(node, GUARD) == 5.0 + TTL + GUARD
 
 
-def test_a_longer_ttl_is_stored_before_any_node_is_told() -> None:
+def test_longer_ttl_is_stored_before_any_node_receives_it() -> None:
     nodes = NodeTable([LongestTtl(5.0)], epoch=EPOCH, node_ttl=TTL)
     assert nodes.changes_at_start == {"ttl": LongestTtl(TTL)}
 
 
-def test_quarantine_follows_what_the_node_reports_and_not_what_operators_said() -> None:
+def test_quarantine_follows_node_reports_and_not_operator_requests() -> None:
     nodes = two_nodes()
     node = report_to(nodes, 1, slots=(BROKEN, SlotState.EMPTY))
     assert node.held is not None

@@ -167,7 +167,7 @@ def test_a_machine_joins_when_it_listens_to_this_service_and_is_empty() -> None:
     assert ev.MachineJoined(0.2, MACHINE) in joined.changes.events
 
 
-def test_leases_are_told_as_time_left_since_the_report_came() -> None:
+def test_leases_are_sent_as_time_left_since_the_report() -> None:
     desk = Desk().ready(A)
     desk.report(2.0)
     told = desk.take(ev.Woken(3.0))  # The hold is over.
@@ -293,7 +293,7 @@ def test_a_result_is_stored_before_the_node_may_forget_it() -> None:
     assert (told.state, told.code, told.iterations) == (RunState.EXITED, 0, 3.0)
 
 
-def test_a_silent_machine_is_given_up_after_its_time_and_guard() -> None:
+def test_silent_machine_is_lost_after_its_ttl_and_guard() -> None:
     desk = Desk().ready(A)
     desk.ask(5.0, 0)
     desk.report(6.0, running(), busy=ON_0)
@@ -329,7 +329,7 @@ def test_a_restarted_service_waits_for_its_nodes() -> None:
     assert not desk.steward.nodes["m0"].present
 
 
-def test_a_restarted_service_waits_as_long_as_its_nodes_were_told() -> None:
+def test_restarted_service_waits_for_the_ttl_of_its_nodes() -> None:
     desk = Desk().ready(A)
     desk.report(6.0)
     shorter = Steward(desk.steward.arbiter, epoch=2, at=80.0, node_ttl=10.0, saved=desk.rows)
@@ -400,7 +400,7 @@ def test_a_release_that_does_not_name_its_leases_is_refused() -> None:
     assert not outcome.changes.any
 
 
-def test_a_job_runs_again_only_when_its_last_run_is_over() -> None:
+def test_job_restarts_only_after_its_last_run_ended() -> None:
     desk = Desk().ready(A, A)
     desk.ask(5.0, 0)
     desk.report(6.0, running(), busy=ON_0)
@@ -414,7 +414,7 @@ def test_a_job_runs_again_only_when_its_last_run_is_over() -> None:
     assert (order.run, order.gpus) == (2, (1,))
 
 
-def test_a_run_whose_order_never_arrived_is_over_when_it_is_stopped() -> None:
+def test_undelivered_run_has_ended_when_it_is_stopped() -> None:
     desk = Desk().ready(A)
     desk.report(4.0)
     desk.ask(5.0, 0)  # Told, but the answer is lost.
@@ -444,7 +444,7 @@ def test_app_name_stays_taken_while_its_last_app_is_alive() -> None:
     assert AcceptRun(A, "k", 1) not in desk.ask(7.0, 0).commands
 
 
-def test_what_is_refused_beside_an_event_does_not_count_as_its_refusal() -> None:
+def test_refusal_beside_an_event_does_not_refuse_it() -> None:
     desk = Desk().ready(A)
     desk.ask(1.5, 0)
     desk.report(2.0)
@@ -585,7 +585,7 @@ def test_events_that_follow_from_reports_are_refused_from_outside() -> None:
     assert desk.state() is GpuState.LEASED
 
 
-def test_a_node_that_lost_its_disk_is_told_that_it_is_outdated() -> None:
+def test_node_without_its_disk_is_marked_outdated() -> None:
     desk = Desk().ready(A)
     desk.report(5.0, boot=4)
     told = orders_in(desk.report(5.5, number=1, boot=1))
@@ -636,7 +636,7 @@ def test_a_gang_over_two_machines_knows_its_ranks() -> None:
         pytest.param((0, 0), 0, id="both were done"),
     ],
 )
-def test_of_a_gang_the_first_trouble_counts(codes: tuple[int, int], counts: int) -> None:
+def test_first_trouble_of_a_gang_counts(codes: tuple[int, int], counts: int) -> None:
     desk, _ = gang()
     first, second = (running(state=RunState.EXITED, code=code) for code in codes)
     desk.report(3.0, first)
@@ -658,7 +658,7 @@ def test_a_gang_that_failed_is_not_interrupted_because_its_other_processes_were(
     assert result.failed
 
 
-def test_an_agent_is_told_that_its_node_interrupted_its_run() -> None:
+def test_agent_learns_that_its_node_interrupted_the_run() -> None:
     desk = training()
     ended = replace(running(state=RunState.EXITED, code=75), interrupted=True)
     [told] = [c for c in desk.report(6.0, ended).commands if isinstance(c, TellRun)]
@@ -720,7 +720,7 @@ def test_node_gets_one_answer_for_all_points_acknowledged_at_once() -> None:
     assert orders_in(answer).heard == ((1, 2), (2, 1))
 
 
-def test_the_end_of_a_run_is_told_after_all_of_its_points() -> None:
+def test_end_of_a_run_is_sent_after_all_its_points() -> None:
     desk = training()
     assert told(desk.report(6.0, saying(1, 2, RunState.EXITED, more=True))) == [1.0, 2.0]
     assert not desk.steward.runs, "its GPUs are free"
@@ -776,7 +776,7 @@ def test_agents_are_numbered_as_the_wire_allows_after_a_restore() -> None:
     assert news.fence > 0
 
 
-def test_the_next_service_tells_what_was_not_heard() -> None:
+def test_next_service_sends_unacknowledged_messages() -> None:
     desk = training()
     desk.report(6.0, saying(1, 3, RunState.EXITED))
     arbiter = desk.steward.arbiter
@@ -787,7 +787,7 @@ def test_the_next_service_tells_what_was_not_heard() -> None:
     assert told(again) == [1.0, 2.0, 3.0, RunState.EXITED]
 
 
-def test_the_end_is_told_when_the_machine_with_the_points_is_gone() -> None:
+def test_end_is_sent_when_the_machine_with_points_is_gone() -> None:
     desk = training()
     desk.report(6.0, saying(1, 2, RunState.EXITED, more=True))
     outcomes = desk.wait(60.0)
@@ -930,7 +930,7 @@ def test_a_job_waits_for_no_machine_once_others_may_see_its_checkpoints() -> Non
     assert not desk.steward.waits_for_machine(A, J0)
 
 
-def test_a_job_that_is_done_or_given_up_waits_for_no_machine() -> None:
+def test_finished_or_failed_job_waits_for_no_machine() -> None:
     desk = bound_to_m0()
     desk.take(ev.TargetsRevised(8.0, A, ((J0, 3.0),)))
     assert not desk.steward.waits_for_machine(A, J0)
@@ -986,7 +986,7 @@ def test_without_shared_storage_job_stays_where_it_is_saving() -> None:
     assert refusal.home == "m0"
 
 
-def test_a_job_whose_machine_is_gone_begins_anew_and_says_so() -> None:
+def test_job_of_a_lost_machine_restarts_from_scratch_with_a_message() -> None:
     desk = trained_on_m0(two_machines(NONE, NONE), "")
     slots = tuple(SlotReport(gpu, 0, SlotState.EMPTY) for gpu in range(2))
     for number in range(13, 60):
@@ -1076,7 +1076,7 @@ def test_next_service_knows_logs_of_an_ended_app_until_it_is_forgotten() -> None
     assert steward.log_of(B, J0) is None
 
 
-def test_of_many_runs_the_last_are_kept_and_offsets_stay() -> None:
+def test_latest_runs_are_kept_with_stable_offsets() -> None:
     runs = tuple(LoggedRun(n, "m0", 10, tail=f"{n}") for n in range(1, MOST_RUNS + 4))
     row = shortened(LogsRow(A, J0, runs))
     assert len(row.runs) == MOST_RUNS
@@ -1194,7 +1194,7 @@ def test_later_app_of_the_same_name_gets_no_old_checkpoints() -> None:
     assert second not in {"", first}
 
 
-def test_what_a_job_takes_to_start_is_not_taken_for_iterations() -> None:
+def test_start_time_of_a_job_is_not_taken_for_iterations() -> None:
     desk = Desk().ready(A)
     desk.ask(1.5, 0)
     desk.report(2.0)

@@ -67,7 +67,7 @@ def test_without_losses_every_job_trains_to_its_maximum_and_the_best_wins() -> N
     assert tuner.reached(JobId("j1"), 0.4) == Finished(JobId("j0"))
 
 
-def test_nobody_is_judged_before_the_grace_is_over() -> None:
+def test_no_trial_is_judged_before_the_grace_ends() -> None:
     tuner = _tuner(2)
     _feed(tuner, 0, _losses(FALLING, 29))
     assert _feed(tuner, 1, [5.0] * 29) == ([], None)
@@ -140,7 +140,7 @@ def test_last_stopped_job_ends_the_search_with_the_best_loss() -> None:
     assert _feed(tuner, 1, [0.3] * 40)[1] == StopTraining(JobId("j1"), Finished(JobId("j0")))
 
 
-def test_a_diverged_job_is_given_up_and_never_wins() -> None:
+def test_diverged_job_fails_and_never_wins() -> None:
     tuner = _tuner(2)
     _, stop = _feed(tuner, 0, [0.01, *[math.nan] * 3])
     assert stop == StopTraining(JobId("j0"))
@@ -180,7 +180,7 @@ def test_a_long_history_is_thinned_out_and_still_forecast() -> None:
     assert len(tuner._histories[JobId("j0")].points) < 2 * MOST_POINTS
 
 
-def test_what_comes_for_a_stopped_job_changes_nothing() -> None:
+def test_late_reports_of_a_stopped_job_change_nothing() -> None:
     tuner = _tuner(2)
     assert _feed(tuner, 0, [0.2] * 40)[1] == StopTraining(JobId("j0"))
     assert tuner.observe(JobId("j0"), 41, 0.0) is None

@@ -128,7 +128,7 @@ def ended(tuner: Stepwise) -> Any:
     return [tuner.reached(JobId(name), cost) for name, cost in costs][-1]
 
 
-def test_who_goes_on_is_chosen_among_those_that_ended_best_first() -> None:
+def test_promoted_trials_are_the_best_of_the_ended_ones() -> None:
     tuner = Choosy()
     entered(tuner)
     tuner.chosen = (tuner.trials["j003"],)
@@ -137,7 +137,7 @@ def test_who_goes_on_is_chosen_among_those_that_ended_best_first() -> None:
     assert tuner.count == 2
 
 
-def test_nobody_going_on_ends_the_app_with_the_best_one() -> None:
+def test_app_without_promoted_trials_ends_with_the_best_one() -> None:
     assert ended(entered(Choosy())) == Finished(job(1))
 
 
@@ -149,7 +149,7 @@ def test_a_choice_that_cannot_be_is_refused_with_what_could(chosen: tuple[str, .
         ended(entered(tuner))
 
 
-def test_a_trial_that_was_given_up_does_not_go_on() -> None:
+def test_failed_trial_does_not_continue() -> None:
     tuner = entered(Stepwise())
     tuner.begin()
     tuner.observe(job(0), 1.0, 0.1)
@@ -200,7 +200,7 @@ def test_parameters_without_the_names_of_the_search_are_refused(given: Any) -> N
         entered(Wrong()).suggested(job(0), None)
 
 
-def test_what_trials_get_is_pushed() -> None:
+def test_trial_targets_are_pushed() -> None:
     told = []
 
     class Watching(Stepwise):
@@ -214,7 +214,7 @@ def test_what_trials_get_is_pushed() -> None:
     assert told == [("j001", 2), ("j002", 1), ("j001", 0)]
 
 
-def test_what_remains_to_be_done_counts_from_the_last_report() -> None:
+def test_remaining_work_counts_from_the_last_report() -> None:
     tuner = entered(Stepwise())
     tuner.begin()
     tuner.observe(job(1), 3.0, 1.0)
@@ -246,7 +246,7 @@ class Dice(Stepwise):
         return ranked[-count:]
 
 
-def test_what_was_decided_is_not_asked_again() -> None:
+def test_earlier_decision_is_not_requested_again() -> None:
     tuner = entered(Dice())
     past = AppProgress(
         1,

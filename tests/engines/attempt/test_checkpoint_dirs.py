@@ -47,7 +47,9 @@ def test_an_owners_folder_is_the_owners(tmp_path: Path) -> None:
         pytest.param(lambda place: (place / "theirs").touch(), id="a file"),
     ],
 )
-def test_what_others_put_there_is_not_used(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+def test_foreign_checkpoint_files_are_not_used(
+    tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
     require_root()
     spoil(tmp_path)
     os.chown(tmp_path / "theirs", BOB.uid, BOB.gid, follow_symlinks=False)

@@ -30,7 +30,7 @@ from themis.engines.attempt.lease_timing import (
         pytest.param(0.0, KILL, True, KILL, id="the node wants it dead"),
     ],
 )
-def test_what_is_due(now: float, stop: str, asked: bool, wanted: str) -> None:
+def test_due_actions_follow_the_lease_time(now: float, stop: str, asked: bool, wanted: str) -> None:
     assert due(now, LeaseTimer(1, end=100.0, grace=30.0, stop=stop), asked=asked) == wanted
 
 
@@ -58,7 +58,7 @@ def test_a_supervisor_sleeps_until_the_next_thing_is_due() -> None:
         pytest.param(1 << 8, False, False, (FAILED, 1), id="an error"),
     ],
 )
-def test_what_an_end_counts_as(
+def test_exit_is_classified_by_its_cause(
     status: int, asked: bool, killed: bool, ending: tuple[str, int]
 ) -> None:
     assert outcome_of(status, asked=asked, killed=killed) == ending

@@ -13,7 +13,7 @@ from themis.engines.attempt.record_file import (
 )
 
 
-def test_what_was_written_last_is_read(tmp_path: Path) -> None:
+def test_latest_record_is_read(tmp_path: Path) -> None:
     path = str(tmp_path / "page")
     create_page(path, {"end": 1.5, "text": "é" * 100})
     write_page(path, {"end": 2.5})
@@ -51,7 +51,7 @@ def test_half_a_page_and_none_are_not_believed(tmp_path: Path) -> None:
     assert read_page(str(tmp_path / "nothing")) is None
 
 
-def test_what_does_not_fit_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+def test_invalid_record_is_refused_without_effect(tmp_path: Path) -> None:
     path = str(tmp_path / "page")
     create_page(path, {"a": 1})
     with pytest.raises(PageTooLongError):

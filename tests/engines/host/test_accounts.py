@@ -45,7 +45,7 @@ def test_a_node_without_root_serves_one_owner_as_itself() -> None:
 
 
 @pytest.mark.usefixtures("as_root")
-def test_root_serves_nobody_as_itself() -> None:
+def test_root_runs_no_job_as_itself() -> None:
     with pytest.raises(ConfigError, match="map owners to accounts"):
         Owners.single("ann")
 

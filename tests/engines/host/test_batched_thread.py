@@ -50,7 +50,7 @@ def test_they_make_one_trip(monkeypatch: pytest.MonkeyPatch) -> None:
     during(work)
 
 
-def test_one_that_fails_hurts_nobody_else() -> None:
+def test_failing_call_affects_no_other() -> None:
     async def work(together: BatchedThread) -> None:
         answers = await asyncio.gather(
             together(int, "1"), together(int, "one"), together(int, "3"), return_exceptions=True
@@ -61,7 +61,7 @@ def test_one_that_fails_hurts_nobody_else() -> None:
     during(work)
 
 
-def test_who_goes_away_is_not_waited_for() -> None:
+def test_cancelled_caller_is_not_waited_for() -> None:
     hold = threading.Event()
 
     async def work(together: BatchedThread) -> None:

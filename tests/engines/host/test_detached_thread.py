@@ -10,7 +10,7 @@ from themis.engines.host.detached_thread import in_own_thread
 from themis.evaluation.rehearsal.virtual_loop import run_virtually
 
 
-def test_what_the_work_returns_or_raises_comes_back() -> None:
+def test_result_or_exception_of_the_work_is_passed_on() -> None:
     async def scene() -> None:
         assert await in_own_thread(max, 3, 5) == 5
         with pytest.raises(ZeroDivisionError):
@@ -19,7 +19,7 @@ def test_what_the_work_returns_or_raises_comes_back() -> None:
     asyncio.run(scene())
 
 
-def test_neither_who_is_cancelled_nor_the_end_waits_for_it() -> None:
+def test_neither_cancellation_nor_shutdown_waits_for_the_work() -> None:
     release, begun, over = threading.Event(), threading.Event(), threading.Event()
 
     def hang() -> None:

@@ -97,7 +97,7 @@ def test_a_gpu_in_trouble_says_which(changes: dict[str, Any], trouble: str) -> N
     assert (trouble in found.trouble) if trouble else found.trouble == ""
 
 
-def test_a_gpu_with_a_process_of_somebody_else_is_not_used() -> None:
+def test_gpu_with_a_foreign_process_is_not_used() -> None:
     pids = [(4242,), (4243, 77), ()]
     nvml = FakeNvml([v100(n, ComputeRunningProcesses=each) for n, each in enumerate(pids)])
     found = NvidiaGpus("m0", ask=lambda: read_devices(nvml)).discover(lambda pid: pid != 77)
@@ -135,7 +135,7 @@ def test_unlike_gpus_count_as_the_smaller() -> None:
 
 
 @pytest.mark.parametrize("gpus", [(), ("lost",)])
-def test_a_machine_without_gpus_is_told_as_such(gpus: tuple[str, ...]) -> None:
+def test_machine_without_gpus_is_reported_as_such(gpus: tuple[str, ...]) -> None:
     with pytest.raises(UnavailableError, match="knows no GPU"):
         found_by(FakeNvml(gpus))
 
@@ -177,7 +177,7 @@ def test_the_child_of_a_node_finds_the_library() -> None:
         assert set(found) == {"gpus", "links", "notes"}
 
 
-def test_a_driver_that_crashes_says_what_it_said() -> None:
+def test_crashed_drivers_output_is_reported() -> None:
     crash = child("sys.stderr.write('double free'); sys.stderr.flush()", "import os; os.abort()")
     with pytest.raises(UnavailableError, match="cannot be read: double free"):
         crash()

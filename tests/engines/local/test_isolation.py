@@ -125,7 +125,7 @@ def test_a_job_has_its_owners_rights_and_cannot_gain_others(state: Path) -> None
     play(scene())
 
 
-def test_a_metrics_file_that_leads_to_somebody_elses_tells_nothing(state: Path) -> None:
+def test_metrics_link_to_a_foreign_file_reveals_nothing(state: Path) -> None:
     async def scene() -> None:
         engine = await open_engine(state, "")
         target = state / "others.jsonl"

@@ -93,7 +93,7 @@ def supervisor_of(state: Path) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("control", ["cgroup", "namespace", "tree"])
-def test_a_job_whose_supervisor_is_killed_is_killed_and_told_as_lost(
+def test_job_of_a_killed_supervisor_is_killed_and_reported_lost(
     state: Path, owners: Owners, control: str
 ) -> None:
     require_control(control)
@@ -112,7 +112,7 @@ def test_a_job_whose_supervisor_is_killed_is_killed_and_told_as_lost(
 
 
 @pytest.mark.parametrize("control", ["cgroup", "namespace", "tree"])
-def test_what_a_dead_supervisor_left_is_killed_when_the_node_comes_back(
+def test_leftovers_of_a_dead_supervisor_are_killed_at_node_start(
     state: Path, owners: Owners, control: str
 ) -> None:
     require_control(control)
@@ -476,9 +476,7 @@ def small_disk(state: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(state)], check=True)
 
 
-def test_on_a_full_disk_leases_are_renewed_and_ends_are_told(
-    small_disk: Path, owners: Owners
-) -> None:
+def test_full_disk_does_not_stop_renewals_and_end_reports(small_disk: Path, owners: Owners) -> None:
     async def scene() -> None:
         stage = await on_stage(small_disk, owners)
         task = await stage.start("exec sleep 600", grace=0.1)

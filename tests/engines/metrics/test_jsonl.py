@@ -171,7 +171,9 @@ def test_root_reads_only_what_the_owner_could_and_owns(state: Path) -> None:
     assert private.read_text()  # this thread is root again
 
 
-def test_a_program_reports_where_it_is_told_to(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_reports_to_its_configured_file(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("THEMIS_METRICS", str(file))
     themis.report(1, 0.5)
     themis.report(2.5, float("nan"))
@@ -245,7 +247,7 @@ def test_the_rest_of_a_line_that_is_too_long_is_no_line(file: Path) -> None:
         pytest.param("x" * 5000, "longer than 4096 bytes", id="a long line without an end"),
     ],
 )
-def test_what_is_left_out_is_told(file: Path, text: str, told: str) -> None:
+def test_omitted_values_are_reported(file: Path, text: str, told: str) -> None:
     file.write_text(text)
     reader = MetricsReader(str(file))
     stretch = reader.batch(0, 10)

@@ -92,7 +92,7 @@ def test_what_a_line_tells(pattern: str, text: str, step: int, values: dict[str,
 
 @pytest.mark.parametrize("pattern", ["tensorflow", "hf", "generic"])
 @pytest.mark.parametrize("loss", ["nan", "inf", "-inf", "1e40"])
-def test_a_metric_that_is_no_finite_number_is_told_as_such(pattern: str, loss: str) -> None:
+def test_non_finite_metric_is_reported_as_such(pattern: str, loss: str) -> None:
     text = f"{{'loss': {loss}, 'step': 9}}" if pattern == "hf" else f"loss = {loss}, step = 9"
     found = matcher(pattern).match(text)
     assert found is not None
@@ -120,7 +120,7 @@ def test_a_metric_that_is_no_finite_number_is_told_as_such(pattern: str, loss: s
         ("", "\0\ufffd{{{'''==="),
     ],
 )
-def test_what_tells_nothing(pattern: str, text: str) -> None:
+def test_lines_without_readings_are_ignored(pattern: str, text: str) -> None:
     assert matcher(pattern).match(text) is None
 
 
@@ -150,7 +150,7 @@ def test_progress_bars_and_colours_do_not_hide_what_is_between_them(log: Path) -
     assert numbers(follow(log).read()) == [1]
 
 
-def test_what_grows_byte_by_byte_gives_every_reading_once(log: Path) -> None:
+def test_growing_log_gives_every_reading_once(log: Path) -> None:
     text = "loss = 2.0, step = 1\nglobal_step/sec: 3\nnoise\r\n" + line(2) + "é\n" + line(3)
     reader, place = follow(log), 0
     found: list[MetricSample] = []

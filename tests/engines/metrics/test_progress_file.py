@@ -52,7 +52,7 @@ def test_silent_start_that_ends_well_keeps_the_previous_progress(
     play(scene())
 
 
-def test_who_fails_or_saves_without_a_word_is_believed_nothing(state: Path, owners: Owners) -> None:
+def test_silent_failure_or_save_adds_no_progress(state: Path, owners: Owners) -> None:
     async def scene() -> None:
         stage = await on_stage(state, owners)
         await train(stage, state)

@@ -178,7 +178,7 @@ def test_files_of_earlier_starts_are_left_alone(file: Path) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 9, 14, 40, 60])
-def test_a_damaged_file_is_left_there_with_a_word_about_it(file: Path, at: int) -> None:
+def test_damaged_file_is_skipped_with_a_message(file: Path, at: int) -> None:
     good = scalar(1)
     bad = bytearray(scalar(2) + scalar(3))
     bad[at] ^= 0x40
@@ -219,7 +219,7 @@ def test_records_that_are_too_long_are_stepped_over_without_being_read(file: Pat
     assert follows.trouble == ""
 
 
-def test_a_record_that_claims_to_be_endless_waits_and_harms_nobody(file: Path) -> None:
+def test_oversized_record_is_not_awaited_and_does_no_harm(file: Path) -> None:
     head = struct.pack("<Q", (1 << 64) - 1)
     file.write_bytes(scalar(1) + head + struct.pack("<I", masked_crc(head)) + b"x" * 100)
     follows = reader(file.parent)

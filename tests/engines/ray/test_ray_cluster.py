@@ -119,7 +119,7 @@ def test_a_machine_keeps_its_name_when_another_node_comes_with_it(
     assert cluster.node("10-0-0-2") == "id-n2"
 
 
-def test_of_two_nodes_with_one_name_one_is_the_machine(
+def test_first_of_two_nodes_with_one_name_is_the_machine(
     cluster: RayCluster, line: Said, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second = node("n1"), node("n1", id="second", gpus=8)
@@ -218,7 +218,7 @@ async def where(launcher: RayLauncher, name: str = "themis-a") -> LaunchStage | 
     return (await launcher.places() or {}).get(name)
 
 
-def test_what_is_gone_without_a_word_is_lost_until_it_is_over(
+def test_silently_vanished_start_is_lost_until_it_ends(
     cluster: RayCluster, line: Said, clock: Clock, tmp_path: Path
 ) -> None:
     """Its supervisor may still be at it, however long ago its holder was seen."""
@@ -245,7 +245,9 @@ def test_what_is_gone_without_a_word_is_lost_until_it_is_over(
     asyncio.run(scene())
 
 
-def test_what_its_holder_saw_end_is_gone(cluster: RayCluster, line: Said, tmp_path: Path) -> None:
+def test_start_whose_end_its_holder_saw_is_gone(
+    cluster: RayCluster, line: Said, tmp_path: Path
+) -> None:
     async def scene() -> None:
         launcher = await launched(cluster, line, tmp_path)
         line.answers["look"] = look(node("n0"), groups=RUNNING["groups"])
@@ -258,9 +260,7 @@ def test_what_its_holder_saw_end_is_gone(cluster: RayCluster, line: Said, tmp_pa
     asyncio.run(scene())
 
 
-def test_a_holder_that_died_without_a_word_saw_nothing(
-    cluster: RayCluster, line: Said, tmp_path: Path
-) -> None:
+def test_silently_dead_holder_saw_no_end(cluster: RayCluster, line: Said, tmp_path: Path) -> None:
     async def scene() -> None:
         launcher = await launched(cluster, line, tmp_path)
         line.answers["look"] = look(node("n0"), groups=RUNNING["groups"])
@@ -272,9 +272,7 @@ def test_a_holder_that_died_without_a_word_saw_nothing(
     asyncio.run(scene())
 
 
-def test_why_a_holder_could_not_start_anything_is_told(
-    cluster: RayCluster, line: Said, tmp_path: Path
-) -> None:
+def test_holder_reports_its_start_failure(cluster: RayCluster, line: Said, tmp_path: Path) -> None:
     async def scene() -> None:
         launcher = await launched(cluster, line, tmp_path)
         line._take({"ended": "themis-a", "why": "no such Python"})
@@ -296,7 +294,7 @@ def test_a_kill_that_failed_changes_nothing(
     asyncio.run(scene())
 
 
-def test_a_disk_that_is_full_is_told_and_nothing_is_launched(
+def test_full_disk_is_reported_and_nothing_is_launched(
     cluster: RayCluster, line: Said, tmp_path: Path
 ) -> None:
     async def scene() -> None:
@@ -310,7 +308,7 @@ def test_a_disk_that_is_full_is_told_and_nothing_is_launched(
     asyncio.run(scene())
 
 
-def test_what_nobody_follows_is_forgotten(cluster: RayCluster, line: Said, tmp_path: Path) -> None:
+def test_unfollowed_starts_are_forgotten(cluster: RayCluster, line: Said, tmp_path: Path) -> None:
     """It has neither actor nor group, and no engine waits to see its end."""
 
     async def scene() -> None:
@@ -364,7 +362,7 @@ def test_a_launch_without_room_is_called_off(
     asyncio.run(scene())
 
 
-def test_while_ray_does_not_answer_nobody_knows_where_starts_are(
+def test_unresponsive_ray_leaves_places_of_starts_unknown(
     cluster: RayCluster, line: Said, tmp_path: Path
 ) -> None:
     async def scene() -> None:
@@ -459,7 +457,7 @@ def test_a_call_that_fails_does_not_cost_others_their_line(python: str) -> None:
     asyncio.run(scene())
 
 
-def test_a_line_that_cannot_be_read_leaves_nobody_waiting(python: str) -> None:
+def test_unreadable_line_leaves_no_caller_waiting(python: str) -> None:
     async def scene() -> None:
         line = DriverConnection("auto", python)
         assert await line.call("look") == [1]
@@ -473,7 +471,7 @@ def test_a_line_that_cannot_be_read_leaves_nobody_waiting(python: str) -> None:
     asyncio.run(scene())
 
 
-def test_a_word_that_nobody_asked_for_is_not_heard(line: Said) -> None:
+def test_unsolicited_message_is_ignored(line: Said) -> None:
     line._take({"error": "of no call"})
 
 

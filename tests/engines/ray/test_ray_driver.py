@@ -124,7 +124,7 @@ def test_a_holder_says_why_it_can_start_nothing_and_ends(
     until(lambda: ended == [0, 0])
 
 
-def test_a_holder_that_was_told_to_kill_starts_nothing(
+def test_holder_with_a_kill_order_starts_nothing(
     ray: Ray, ended: list[int], tmp_path: Path
 ) -> None:
     holder = driver.Holder()
@@ -150,7 +150,7 @@ def test_a_holder_kills_all_that_it_holds(ray: Ray, ended: list[int], tmp_path: 
     until(lambda: not [pid for pid in below if Path(f"/proc/{pid}/exe").exists()])
 
 
-def test_launches_that_wait_for_room_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launches_waiting_for_room_block_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
     room = threading.Event()
 
     def call(what: str, **args: Any) -> object:

@@ -40,7 +40,7 @@ def test_recovered_machine_is_used_at_once() -> None:
     assert not resting.backs_off("n0"), "what its former engine heard was before"
 
 
-def test_what_others_use_counts_when_two_looks_agree() -> None:
+def test_foreign_usage_counts_after_two_agreeing_observations() -> None:
     others = ForeignGpus("Ray")
     assert [len(others.troubles("n0", used)) for used in (3, 1, 2, -1, 2)] == [0, 1, 1, 0, 0]
 

@@ -49,7 +49,7 @@ async def on_stage(state: Path, owners: Owners, scheduler: PretendScheduler) -> 
     return EngineStage(await PretendCluster(scheduler, state).open("m0", owners), "ann")
 
 
-def test_gpus_are_told_by_the_names_that_the_scheduler_chose(
+def test_gpus_are_named_as_the_scheduler_chose(
     state: Path, owners: Owners, scheduler: PretendScheduler
 ) -> None:
     async def scene() -> None:
@@ -126,7 +126,7 @@ def end_of_a_lost_job(
     return endings[0]
 
 
-def test_a_supervisor_that_is_gone_without_a_word_is_noticed(
+def test_silently_vanished_supervisor_is_noticed(
     state: Path, owners: Owners, scheduler: PretendScheduler
 ) -> None:
     async def lose(engine: RemoteEngine, task: Task) -> None:
@@ -135,7 +135,7 @@ def test_a_supervisor_that_is_gone_without_a_word_is_noticed(
     assert end_of_a_lost_job(state, owners, scheduler, lose).outcome == "lost"
 
 
-def test_what_is_lost_with_its_machine_is_over_when_its_lease_is(
+def test_start_lost_with_its_machine_ends_with_its_lease(
     state: Path, owners: Owners, scheduler: PretendScheduler
 ) -> None:
     """The machine may only be cut off, and the job alive."""
@@ -165,7 +165,7 @@ def test_a_machine_whose_supervisors_are_silent_is_quiet(
     assert end_of_a_lost_job(state, owners, scheduler, lose).outcome == "lost"
 
 
-def test_starts_that_nobody_follows_are_called_off(
+def test_unfollowed_starts_are_cancelled(
     state: Path, owners: Owners, scheduler: PretendScheduler
 ) -> None:
     """The scheduler took a launch after all that was given up, and holds GPUs for it."""
@@ -211,7 +211,7 @@ def test_start_that_certainly_never_ran_ends_with_the_reason(
     play(scene())
 
 
-def test_what_fails_where_nobody_waits_is_told(
+def test_failure_without_a_waiting_caller_is_reported(
     state: Path,
     owners: Owners,
     scheduler: PretendScheduler,

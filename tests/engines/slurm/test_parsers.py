@@ -47,7 +47,7 @@ def test_machines_where_there_is_no_json() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"nodes": 3}', "slurm_load_node error"])
-def test_what_is_no_list_of_machines_is_said_to_be_none(text: str) -> None:
+def test_invalid_machine_list_is_reported_as_invalid(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         nodes_from_json(text)
 
@@ -117,12 +117,12 @@ def test_lists_of_names(text: str, names: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("text", ["n[0-", "n[a-b]", "n[0-9999999]", "n[]"])
-def test_what_is_no_list_of_names(text: str) -> None:
+def test_invalid_name_list_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         expand(text)
 
 
-def test_what_salloc_is_asked_for() -> None:
+def test_salloc_gets_the_expected_arguments() -> None:
     assert SlurmSettings().options(2) == ["--gres=gpu:2", "--cpus-per-task=2"]
     given = SlurmSettings(
         partition="gpu", account="ml", qos="high", reservation="ours", memory="32G", cpus=8

@@ -113,7 +113,7 @@ def test_machines_that_are_reserved_for_it_are_used_by_the_reservation_alone(
     play(scene())
 
 
-def test_what_slurm_will_never_start_says_why(
+def test_start_that_slurm_never_runs_reports_the_reason(
     state: Path, owners: Owners, slurm: SlurmCluster
 ) -> None:
     async def scene() -> None:

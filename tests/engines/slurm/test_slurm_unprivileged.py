@@ -70,7 +70,7 @@ class User:
             time.sleep(0.5)
 
 
-def test_nobody_needs_root(state: Path) -> None:
+def test_slurm_engine_needs_no_root(state: Path) -> None:
     require_slurm()
     python = interpreter("import grpc, starlette, uvicorn")
     home = state.with_name("home")

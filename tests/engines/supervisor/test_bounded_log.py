@@ -44,7 +44,7 @@ def test_a_log_that_grows_fast_is_looked_at_again_soon(tmp_path: Path) -> None:
     os.close(writer)
 
 
-def test_what_is_not_kept_is_just_emptied(tmp_path: Path) -> None:
+def test_unkept_log_is_only_emptied(tmp_path: Path) -> None:
     file = BoundedFile(str(tmp_path / "metrics"), LIMIT, keep=False)
     (tmp_path / "metrics").write_bytes(b"x" * 2000)
     assert file.trim() is True
@@ -105,7 +105,7 @@ def test_offsets_go_on_counting_when_a_log_is_cut(tmp_path: Path) -> None:
     assert any(after.offset > before.next for before, after in pairwise(read)), "nothing was cut"
 
 
-def test_who_reads_while_a_log_is_being_cut_is_not_sent_elsewhere(tmp_path: Path) -> None:
+def test_reader_during_truncation_keeps_its_position(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"x" * LIMIT + b"end")
     (tmp_path / "log.cut").write_bytes(b"5000 %d %d" % (5000 + LIMIT + 3, LIMIT))

@@ -112,6 +112,6 @@ def test_without_version_2_and_namespaces_the_tree_is_left(monkeypatch: pytest.M
     )
 
 
-def test_a_control_that_nobody_knows_is_refused() -> None:
+def test_unknown_control_is_refused() -> None:
     with pytest.raises(RuntimeError, match="none of cgroup, namespace, tree"):
         control_probe.choose("magic")

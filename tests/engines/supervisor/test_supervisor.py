@@ -237,7 +237,7 @@ sys.exit(supervisor.main(sys.argv[1]))
 """
 
 
-def test_what_does_not_die_is_told_and_tried_again_until_it_does(
+def test_unkillable_process_is_reported_and_retried_until_it_dies(
     state: Path, owners: Owners
 ) -> None:
     made = attempt(state, owners, "exit 0", patience=0.1)
@@ -253,7 +253,7 @@ def test_what_does_not_die_is_told_and_tried_again_until_it_does(
     assert (made.status or {}).get("outcome") == "finished"
 
 
-def test_a_supervisor_whose_folder_is_gone_still_holds_the_lease(
+def test_supervisor_without_its_folder_still_enforces_the_lease(
     state: Path, owners: Owners
 ) -> None:
     """It ends the job at the end that it knows, and nothing stays behind."""
@@ -296,7 +296,7 @@ def test_a_supervisor_that_fails_takes_its_job_along(state: Path, owners: Owners
     assert processes.marked(f"THEMIS_RUN={made.task.run}") == []
 
 
-def test_a_file_that_is_no_task_is_told(tmp_path: Path) -> None:
+def test_invalid_task_file_is_reported(tmp_path: Path) -> None:
     odd = tmp_path / "task.json"
     odd.write_text('{"job": "job-1"}')
     for path, code, words in ((odd, 2, "not a task"), (tmp_path / "none", 3, "no such file")):

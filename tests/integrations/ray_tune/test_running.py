@@ -290,7 +290,7 @@ def test_interrupted_save_does_not_end_the_trial_later(staged: Staged) -> None:
     assert not trial.is_saving
 
 
-def test_one_that_tune_tries_again_stays_in_its_bracket(staged: Staged) -> None:
+def test_retried_trial_stays_in_its_bracket(staged: Staged) -> None:
     inside = HyperBandScheduler(max_t=9)
     stage = staged(inside, 3)
     trial = stage.tune.trials[0]
@@ -307,7 +307,7 @@ def test_one_that_tune_tries_again_stays_in_its_bracket(staged: Staged) -> None:
     assert trial.max_failures == 1, "that one does not count"
 
 
-def test_halving_parks_who_waits_and_brings_back_who_goes_on(staged: Staged) -> None:
+def test_halving_parks_waiting_trials_and_resumes_promoted_ones(staged: Staged) -> None:
     # Three in the first bracket, five in the second, which is halved after three iterations.
     stage = staged(HyperBandScheduler(max_t=9, reduction_factor=3), 8)
     stage.node_server.come(*map(str, range(8)))
@@ -333,7 +333,7 @@ def test_halving_parks_who_waits_and_brings_back_who_goes_on(staged: Staged) -> 
     assert stage.tune.turn() is stage.tune.trials[3]
 
 
-def test_who_waits_behind_others_is_wanted_too(staged: Staged) -> None:
+def test_trial_waiting_behind_others_is_requested_too(staged: Staged) -> None:
     stage = staged(HyperBandScheduler(max_t=9, reduction_factor=3), 8)
     stage.node_server.come("3", "4", "5", "6", "7")
     stage.tune.turn()
@@ -366,7 +366,7 @@ def test_the_end_of_all_trials_is_the_end_of_the_app(staged: Staged) -> None:
     assert stage.node_server.dismissed
 
 
-def test_an_app_that_somebody_ended_ends_the_script(staged: Staged) -> None:
+def test_app_cancelled_elsewhere_ends_the_script(staged: Staged) -> None:
     stage = staged(None, 1)
     stage.agent.over.is_set = lambda: True
     with pytest.raises(TunerError, match="ended by somebody else"):
@@ -397,7 +397,7 @@ def test_a_trial_that_gets_no_node_is_stopped(staged: Staged) -> None:
     assert [trial.status for trial in stage.tune.trials] == ["PENDING", "TERMINATED"]
 
 
-def test_another_may_be_given_up_while_one_is_stopped(
+def test_another_trial_may_fail_while_one_is_stopped(
     staged: Staged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = staged(None, 3)
@@ -448,7 +448,7 @@ def test_without_a_service_it_is_the_scheduler_inside(
     assert scheduler.on_trial_result(tune, tune.trials[0], {}) == "CONTINUE"
 
 
-def test_what_tune_stores_of_the_wrapper_holds_no_token() -> None:
+def test_stored_tune_wrapper_holds_no_token() -> None:
     given = ThemisScheduler(FIFOScheduler(), server="http://127.0.0.1:1", token="hush", grace=7.0)
     stored = pickle.dumps(given)
     assert b"hush" not in stored

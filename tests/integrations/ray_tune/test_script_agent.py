@@ -164,7 +164,7 @@ def test_parked_trial_that_failed_to_start_is_not_resumed() -> None:
     assert job in [each.job for each in played.of(RunRequest)[before:]]
 
 
-def test_a_trial_that_is_over_leaves_its_gpu_and_its_work() -> None:
+def test_finished_trial_releases_its_gpu_and_work() -> None:
     played = Played()
     played.begin()
     played.grant(0)
@@ -176,7 +176,7 @@ def test_a_trial_that_is_over_leaves_its_gpu_and_its_work() -> None:
     assert (reached.job, reached.iterations, reached.metric, reached.failed) == (job, 7.0, 0.3, "")
 
 
-def test_when_all_are_over_so_is_the_app_with_the_best() -> None:
+def test_app_ends_with_the_best_trial_after_all_trials() -> None:
     played = Played()
     played.begin()
     for job, metric in zip("0123", (0.5, 0.2, None, 0.9), strict=True):
@@ -184,7 +184,7 @@ def test_when_all_are_over_so_is_the_app_with_the_best() -> None:
     assert played.of(EndApp) == [EndApp("finished", JobId("1"))]
 
 
-def test_what_was_concluded_while_nobody_heard_it_is_said_again() -> None:
+def test_unacknowledged_conclusion_is_sent_again() -> None:
     played = Played()
     played.begin()
     played.conclude("2", 3.0, 0.4)
@@ -195,7 +195,7 @@ def test_what_was_concluded_while_nobody_heard_it_is_said_again() -> None:
     assert sorted(played.runs) == ["0", "1", "3"]
 
 
-def test_who_could_not_be_started_is_known() -> None:
+def test_trial_that_could_not_start_is_recorded() -> None:
     played = Played()
     played.begin()
     played.grant(0)
@@ -260,7 +260,7 @@ def test_an_app_whose_agent_is_refused_is_cancelled_once() -> None:
     assert desk.asked == ["submit", "cancel tuned"]
 
 
-def test_one_that_could_not_be_cancelled_is_cancelled_when_the_script_ends(
+def test_app_that_could_not_be_cancelled_is_cancelled_at_exit(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     desk = Desk("tenant")
@@ -285,7 +285,7 @@ def test_an_app_that_another_process_speaks_for_is_not_cancelled() -> None:
     assert desk.asked == ["submit"]
 
 
-def test_an_app_that_is_over_is_not_cancelled() -> None:
+def test_ended_app_is_not_cancelled() -> None:
     desk = Desk("tenant")
     agent = followed(desk)
     assert agent.over.wait(60.0)

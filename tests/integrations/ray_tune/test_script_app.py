@@ -47,7 +47,7 @@ def test_trials_are_jobs_with_their_gpus_and_iterations() -> None:
     assert set(plan.trials[0].params or {}) == {"trial", "lr", "net.depth", "net.kind"}
 
 
-def test_each_node_is_told_whose_it_is() -> None:
+def test_each_node_gets_its_owner() -> None:
     written = parse_app(
         app_keys(ScriptSettings(), TERMS, "10.0.0.1:6379", "10.0.0.1:4000", "themis-ab-")
     )
@@ -57,7 +57,7 @@ def test_each_node_is_told_whose_it_is() -> None:
     assert json.loads(words[words.index("--node") + 1]) == {"CPU": 3.0, "disk": 1.0}
 
 
-def test_what_the_user_says_comes_first() -> None:
+def test_user_settings_take_precedence() -> None:
     wishes = ScriptSettings(
         name="mine",
         grace=10.0,

@@ -138,7 +138,7 @@ def test_a_lease_becomes_a_ray_node_with_its_gpus(
         assert "TUNE_NODE_SECRET" not in environ
 
 
-def test_what_ray_opens_to_everybody_is_behind_a_door(
+def test_ray_files_are_kept_in_a_private_folder(
     tmp_path: Path, node_server: TrialNodeServer
 ) -> None:
     with Lease(tmp_path, node_server) as lease:
@@ -209,9 +209,7 @@ def test_results_of_a_trial_are_those_of_its_job(
         ]
 
 
-def test_a_node_that_is_told_to_go_waits_for_its_trial(
-    tmp_path: Path, node_server: TrialNodeServer
-) -> None:
+def test_stopping_node_waits_for_its_trial(tmp_path: Path, node_server: TrialNodeServer) -> None:
     with Lease(tmp_path, node_server) as lease:
         on_own_node(node_server)
         lease.process.send_signal(signal.SIGTERM)
@@ -222,9 +220,7 @@ def test_a_node_that_is_told_to_go_waits_for_its_trial(
         until(lambda: node_server.node("3") is None)
 
 
-def test_a_node_waits_for_nobody_when_no_trial_is_left(
-    tmp_path: Path, node_server: TrialNodeServer
-) -> None:
+def test_node_without_trials_exits_at_once(tmp_path: Path, node_server: TrialNodeServer) -> None:
     with Lease(tmp_path, node_server) as lease:
         on_own_node(node_server)
         node_server.dismiss()

@@ -69,7 +69,7 @@ def test_a_trial_is_paused_where_it_has_saved_once_its_gpus_go() -> None:
 
 
 @pytest.mark.parametrize("decided", ["STOP", "NOOP", PAUSE])
-def test_what_the_wrapped_scheduler_decides_stays(decided: str) -> None:
+def test_wrapped_schedulers_decision_stays(decided: str) -> None:
     entry = TuneTrial("0", by_lease=True)
     assert decide(entry, decided, LEAVES, saves=True) == decided
     # One that it paused waits for it, and not for GPUs.

@@ -149,7 +149,7 @@ def test_a_node_that_fails_is_no_other_machines_trouble(
     Scene(tmp_path).play(work)
 
 
-def test_what_is_wrong_with_the_cluster_is_left_for_the_service(
+def test_cluster_errors_are_left_for_the_service(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def work(scene: Scene) -> None:
@@ -173,7 +173,7 @@ def test_what_is_wrong_with_the_cluster_is_left_for_the_service(
 
 
 @pytest.mark.parametrize("text", ["", "[1]", '{"trouble": 5}', '{"trouble": "' + "x" * 100_000])
-def test_what_is_no_word_of_a_bridge_is_none(tmp_path: Path, text: str) -> None:
+def test_unknown_bridge_message_is_none(tmp_path: Path, text: str) -> None:
     assert bridge_trouble(tmp_path) is None
     (bridge_folder(tmp_path) / "status.json").write_text(text)
     assert bridge_trouble(tmp_path) is None
@@ -204,7 +204,7 @@ def config_in(folder: Path) -> ServiceConfig:
     )
 
 
-def test_a_bridge_is_told_what_it_goes_by_and_nothing_else(tmp_path: Path) -> None:
+def test_bridge_gets_exactly_its_own_settings(tmp_path: Path) -> None:
     command = bridge_command(config_in(tmp_path), GRPC)
     words = command[command.index("bridge") + 1 :]
     flags = dict(zip(words[::2], words[1::2], strict=False))
@@ -223,7 +223,7 @@ def test_a_bridge_is_told_what_it_goes_by_and_nothing_else(tmp_path: Path) -> No
         pytest.param({"tls": Tls(require_client=True)}, "require_client", id="certificates"),
     ],
 )
-def test_what_a_bridge_cannot_do_is_said_before_anything_is_made(
+def test_unsupported_bridge_settings_are_reported_before_any_change(
     tmp_path: Path, changes: dict[str, object], says: str
 ) -> None:
     config = config_in(tmp_path)
@@ -232,7 +232,7 @@ def test_what_a_bridge_cannot_do_is_said_before_anything_is_made(
         check_bridge(replace(config, **changes))  # type: ignore[arg-type]
 
 
-def test_all_that_a_bridge_lacks_is_said_at_once(tmp_path: Path) -> None:
+def test_everything_a_bridge_lacks_is_reported_at_once(tmp_path: Path) -> None:
     config = replace(config_in(tmp_path), shared_dir=None, trust_tenants=False)
     with pytest.raises(ConfigError, match=r"^(accounts|node\.owner): .*tenants.*; and shared_dir"):
         check_bridge(config)

@@ -113,7 +113,7 @@ def test_leases_and_liveness_count_from_when_the_report_was_sent() -> None:
     assert start.limits == ev.RunLimits(lease_end=7.0, checkpoint_at=5.0, until=7.0)
 
 
-def test_orders_that_come_when_liveness_is_over_start_nothing() -> None:
+def test_orders_after_liveness_expired_start_nothing() -> None:
     bench = Bench()
     commands = bench.tell(11.0, bench.orders(leases=(lease(5),), runs=(run(1, 5),)))
     assert "StartRun" not in kinds(commands)
@@ -149,7 +149,7 @@ def test_a_report_makes_answers_to_the_last_one_void() -> None:
     assert bench.tell(1.0, late) == []
 
 
-def test_a_lower_token_is_refused_and_said_so() -> None:
+def test_lower_token_is_refused_with_a_message() -> None:
     bench = Bench(NodeMemory(boot=1, epoch=1, tokens=(8, 0)))
     commands = bench.tell(1.0, bench.orders(leases=(lease(5),), runs=(run(1, 5),)))
     assert "StartRun" not in kinds(commands)
@@ -158,7 +158,7 @@ def test_a_lower_token_is_refused_and_said_so() -> None:
     assert "older" in told.message
 
 
-def test_a_run_that_is_over_is_not_started_again() -> None:
+def test_ended_run_is_not_started_again() -> None:
     bench = Bench().started()
     bench.handle(ev.RunExited(2.0, 1, 0))
     assert bench.slot() == (SlotState.EMPTY, 5)
@@ -258,7 +258,7 @@ def test_a_stopped_run_gets_the_grace_it_asked_for(grace: float) -> None:
     assert cmd.Kill(1) in bench.handle(ev.Ticked(2.0 + grace))
 
 
-def test_what_does_not_die_quarantines_its_gpu_until_it_does() -> None:
+def test_unkillable_process_quarantines_its_gpu_until_it_dies() -> None:
     bench = Bench().started()
     bench.tell(2.0, bench.orders())
     bench.handle(ev.Ticked(12.0))
@@ -335,7 +335,7 @@ def told(bench: Bench, at: float) -> tuple[int, list[float], bool]:
     return report.first, [point.iteration for point in report.points], report.more
 
 
-def test_points_are_in_every_report_until_they_are_heard() -> None:
+def test_points_are_in_every_report_until_acknowledged() -> None:
     bench = Bench().started()
     bench.handle(ev.PointsRead(2.0, 1, points(1, 3), more=True))
     assert told(bench, 2.1) == (1, [1.0, 2.0, 3.0], True)
@@ -348,7 +348,7 @@ def test_points_are_in_every_report_until_they_are_heard() -> None:
 
 
 @pytest.mark.parametrize("heard", [0, 1, 4, 99])
-def test_what_cannot_have_been_heard_changes_nothing(heard: int) -> None:
+def test_impossible_acknowledgement_changes_nothing(heard: int) -> None:
     bench = Bench().started()
     bench.handle(ev.PointsRead(2.0, 1, points(1, 3)))
     orders = bench.orders(leases=(lease(5),), runs=(run(1, 5),))
@@ -389,7 +389,7 @@ def test_points_wait_for_their_interval_and_for_an_overdue_answer() -> None:
     assert bench.report.number == number + 1
 
 
-def test_a_run_that_is_over_still_tells_its_points() -> None:
+def test_ended_run_still_reports_its_points() -> None:
     limits = ev.RunLimits(60.0, 50.0, 60.0)
     found = ev.FoundRun(run(1, 5), RunState.EXITED, limits, 0, heard=4, more=True)
     bench = Bench(None, found)
@@ -444,7 +444,7 @@ def test_requested_log_is_read_once_and_sent_until_no_longer_requested() -> None
     assert not bench.report.logs
 
 
-def test_a_part_that_nobody_wants_any_more_is_not_told() -> None:
+def test_log_part_no_longer_requested_is_not_sent() -> None:
     bench = Bench().started()
     bench.tell(2.0, asking(bench, want(1)))
     assert cmd.ReadLogs(()) in bench.tell(2.1, asking(bench))

@@ -237,7 +237,7 @@ def test_the_examples_leave_no_field_at_its_default(value: object) -> None:
             )
 
 
-def test_a_field_that_was_not_said_takes_its_default() -> None:
+def test_unset_field_takes_its_default() -> None:
     said = from_message(ms.LeaseTerms, themis_pb2.LeaseTerms(grace=4.0))
     assert said == ms.LeaseTerms(grace=4.0)
 
@@ -438,7 +438,7 @@ def test_nonsense_is_refused_with_its_place(
     assert (caught.value.who, caught.value.reason) == (place, reason)
 
 
-def test_what_the_value_itself_refuses_is_refused_with_its_place() -> None:
+def test_value_error_is_refused_with_its_place() -> None:
     message = themis_pb2.NodeReport(node="m0", machine=themis_pb2.Machine(name="M 0", slots=[1]))
     with pytest.raises(RefusedError) as caught:
         from_message(ms.NodeReport, message)
@@ -456,7 +456,7 @@ def test_what_the_value_itself_refuses_is_refused_with_its_place() -> None:
         pytest.param(replace(_LEASE, end=math.inf), id="for ever"),
     ],
 )
-def test_what_cannot_be_said_is_refused_before_it_is_sent(value: object) -> None:
+def test_unencodable_message_is_refused_before_sending(value: object) -> None:
     with pytest.raises(RefusedError):
         to_message(value)
 

@@ -76,9 +76,7 @@ async def told(http: HttpService, who: str) -> Any:
     return answer.json()
 
 
-def test_what_is_pieced_together_is_a_timeline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_assembled_spans_form_a_timeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_timeline, "_SLICE", 3)
 
     async def work(http: HttpService) -> None:
@@ -115,7 +113,7 @@ def test_the_past_is_written_beside_the_loop_and_once(tmp_path: Path, watched: W
     with_service(tmp_path, work)
 
 
-def test_what_was_remembered_later_is_told_too(tmp_path: Path) -> None:
+def test_spans_loaded_later_are_included(tmp_path: Path) -> None:
     async def work(http: HttpService) -> None:
         fill(http, 2)
         before = await told(http, "root")

@@ -291,7 +291,7 @@ def test_streams_are_counted_and_end_with_their_token_and_with_the_service(tmp_p
 
 
 @pytest.mark.usefixtures("quick")
-def test_who_does_not_say_what_is_known_is_told_what_comes(tmp_path: Path) -> None:
+def test_viewer_without_known_state_gets_future_changes(tmp_path: Path) -> None:
     async def work(http: HttpService) -> None:
         past = http.service.past
         for number in range(50):
@@ -328,7 +328,7 @@ def test_one_caller_has_few_streams_whatever_else_is_allowed(tmp_path: Path) -> 
     with_service(tmp_path, work)
 
 
-def test_what_is_seen_is_made_once_for_all_who_see_the_same(tmp_path: Path) -> None:
+def test_identical_views_are_rendered_once(tmp_path: Path) -> None:
     async def work(http: HttpService) -> None:
         await busy(http)
         board = http.api.board
@@ -367,7 +367,7 @@ def test_rows_are_good_for_longer_when_they_take_long(
     with_service(tmp_path, work)
 
 
-def test_only_who_may_look_gets_a_stream(tmp_path: Path) -> None:
+def test_only_permitted_viewers_get_a_stream(tmp_path: Path) -> None:
     async def work(http: HttpService) -> None:
         node = Reader(http, "m0")
         async with asyncio.timeout(20):
@@ -404,7 +404,7 @@ def departed() -> EndedApps:
     return EndedApps(rows_in_memory(), Convention.FAIR_SHARE)
 
 
-def test_segments_are_bounded_and_told_from_where_one_stopped() -> None:
+def test_segments_are_bounded_and_resume_from_a_cursor() -> None:
     past = PageHistory(departed(), owner, most=3)
     for number in range(5):
         start = 10.0 * number
@@ -420,7 +420,7 @@ def test_segments_are_bounded_and_told_from_where_one_stopped() -> None:
     assert past.closed == 5
 
 
-def test_what_was_before_a_restart_belongs_to_who_had_the_name_then() -> None:
+def test_history_before_a_restart_belongs_to_the_former_name_holder() -> None:
     past = PageHistory(departed(), owner)
     give(past, cmd.RecordRound(record(3, "late")))
     steps = (
@@ -460,7 +460,7 @@ def test_a_name_that_is_used_anew_begins_without_a_past(tmp_path: Path) -> None:
     with_service(tmp_path, work)
 
 
-def test_who_tries_a_name_that_is_taken_does_not_touch_its_past(tmp_path: Path) -> None:
+def test_submission_under_a_taken_name_keeps_its_history(tmp_path: Path) -> None:
     async def work(http: HttpService) -> None:
         await busy(http)
         histories = http.service.past.histories

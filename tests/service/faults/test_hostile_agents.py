@@ -233,7 +233,7 @@ async def stop(tasks: list[asyncio.Task[None]]) -> None:
 
 
 @pytest.mark.slow
-def test_rounds_end_by_their_deadline_whoever_is_asked(tmp_path: Path) -> None:
+def test_rounds_end_by_their_deadline_for_any_agents(tmp_path: Path) -> None:
     people = crowd()
 
     async def scene() -> list[RoundRecord]:
@@ -286,7 +286,7 @@ def test_rounds_end_by_their_deadline_whoever_is_asked(tmp_path: Path) -> None:
 
 @pytest.mark.chaos
 @pytest.mark.slow
-def test_floods_and_broken_messages_hold_up_nobody(tmp_path: Path) -> None:
+def test_floods_and_broken_messages_delay_no_other_agent(tmp_path: Path) -> None:
     async def scene() -> None:
         # So few that the flood is one on a slow machine too.
         door = GrpcSettings(limits=CallerLimits(requests=8.0, burst=80.0))

@@ -182,7 +182,7 @@ def test_a_damaged_store_is_refused_and_a_backup_takes_its_place(place: Path) ->
 
 
 @only_chaos
-def test_nobody_obeys_a_service_on_an_old_copy_of_the_store(place: Path) -> None:
+def test_no_node_obeys_a_service_on_an_old_store_copy(place: Path) -> None:
     async def scene() -> None:
         async with open_stage(place, {"m0": 1}, policy="fifo") as stage:
             await stage.kill(15)

@@ -133,7 +133,7 @@ def test_gpu_is_restored_only_if_it_was_out_of_use(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
-def test_what_is_refused_is_not_in_the_audit_as_done(tmp_path: Path) -> None:
+def test_refused_request_is_not_audited_as_done(tmp_path: Path) -> None:
     async def work() -> None:
         async with http_service(tmp_path) as http:
             spec = json.loads(dumps(simple_app("wide", gpus=9, min_gpus=9, owner="ann")))
@@ -194,7 +194,7 @@ def test_operators_change_owners_machines_and_tokens_and_it_is_audited(tmp_path:
     asyncio.run(work())
 
 
-def test_who_was_denied_an_app_is_audited_with_its_name(tmp_path: Path) -> None:
+def test_denied_app_access_is_audited_with_the_caller(tmp_path: Path) -> None:
     async def work() -> None:
         async with http_service(tmp_path) as http:
             await http.submit("ann", "sweep", "ann")
@@ -207,7 +207,7 @@ def test_who_was_denied_an_app_is_audited_with_its_name(tmp_path: Path) -> None:
     asyncio.run(work())
 
 
-def test_what_the_service_could_not_do_is_audited_as_failed(tmp_path: Path) -> None:
+def test_failed_service_operation_is_audited_as_failed(tmp_path: Path) -> None:
     async def work() -> None:
         async with http_service(tmp_path) as http:
 

@@ -114,7 +114,7 @@ async def is_cut_off(caller: Caller) -> bool:
 
 
 @pytest.mark.parametrize("sent", [b"", HALF, BODY], ids=["nothing", "half a head", "half a body"])
-def test_who_does_not_send_a_whole_request_is_hung_up_on(sent: bytes) -> None:
+def test_client_with_an_incomplete_request_is_disconnected(sent: bytes) -> None:
     async def work(place: Place) -> None:
         assert await is_cut_off(await place.calls(sent))
         await until(lambda: len(place.limiter) == 0)
@@ -152,7 +152,7 @@ def test_a_handshake_that_is_never_made_is_hung_up_on(tmp_path: Path) -> None:
     behind_the_door(SHORT, work, Tls(pair.cert, pair.key))
 
 
-def test_who_does_not_take_the_answer_is_hung_up_on() -> None:
+def test_client_not_reading_the_answer_is_disconnected() -> None:
     async def work(place: Place) -> None:
         caller = socket.create_connection((place.address.host, place.address.port))
         with caller:
@@ -190,7 +190,7 @@ def test_a_connection_is_good_for_several_requests() -> None:
     behind_the_door(CallerLimits(request_timeout=0.5), work)
 
 
-def test_half_sent_requests_keep_out_each_other_and_nobody_else() -> None:
+def test_half_sent_requests_block_only_each_other() -> None:
     async def work(place: Place) -> None:
         half = [await place.calls(HALF) for _ in range(12)]
         assert await answer_of(await place.calls(GET % b"quick")) == b"fine"
@@ -218,7 +218,7 @@ def test_one_address_does_not_take_the_room_of_another() -> None:
     behind_the_door(LONG, work)
 
 
-def test_nobody_is_hung_up_on_while_we_work_for_them() -> None:
+def test_no_client_is_disconnected_during_its_request() -> None:
     async def work(place: Place) -> None:
         ours = [await place.calls(GET % b"slow") for _ in range(4)]
         await until(lambda: place.busy == 4)
@@ -243,7 +243,7 @@ def test_small_answers_are_not_held_back() -> None:
     behind_the_door(LONG, work)
 
 
-def test_other_limits_hold_for_who_comes_next() -> None:
+def test_changed_limits_apply_to_new_connections() -> None:
     async def work(place: Place) -> None:
         half = [await place.calls(HALF) for _ in range(4)]
         place.limiter.change(CallerLimits(request_timeout=3600.0, per_address=1))

@@ -168,7 +168,7 @@ def test_a_worker_that_was_killed_is_replaced() -> None:
     during(work)
 
 
-def test_a_solver_that_does_not_start_is_told_plainly() -> None:
+def test_failed_solver_start_is_reported_plainly() -> None:
     async def work(solving: SolverClient) -> None:
         with pytest.raises(UnavailableError, match="does not start"):
             await solving.start()

@@ -130,7 +130,7 @@ def test_sacct_rows_that_are_no_work_are_dropped(
     assert not trace.jobs
 
 
-def test_who_cancelled_a_job_is_not_part_of_its_status(tmp_path: Path) -> None:
+def test_canceller_of_a_job_is_not_part_of_its_status(tmp_path: Path) -> None:
     trace = read(tmp_path, SACCT_HEADER + sacct_row(state="CANCELLED by 1001"))
     assert trace.jobs[0].status == "CANCELLED"
 

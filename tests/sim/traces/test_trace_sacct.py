@@ -82,7 +82,7 @@ def test_gpus_in_both_ways_to_write_resources(text: str, count: int) -> None:
     assert _gpus(text) == count
 
 
-def test_as_somebody_types_it(tmp_path: Path) -> None:
+def test_sacct_trace_is_imported_and_simulated_by_commands(tmp_path: Path) -> None:
     out = tmp_path / "jobs.workload"
     imported = themis("trace", "import", FILES / "duplicates-22.05.txt", "--out", out, "--strict")
     assert "left out: 4" in imported

@@ -115,7 +115,7 @@ def test_the_seed_draws_models_by_the_papers_mix() -> None:
     assert speech / len(models) == pytest.approx(0.30, abs=0.03)
 
 
-def test_no_job_left_is_told_with_what_became_of_them() -> None:
+def test_trace_without_jobs_left_lists_the_dropped_ones() -> None:
     with pytest.raises(NoJobsError) as caught:
         plan_of(*THREE, drop_owners=("Ann", "bob"))
     assert caught.value.trace.dropped == {"owner dropped": 3}
@@ -154,7 +154,7 @@ def test_names_are_valid_and_unique_whatever_the_trace_calls_them() -> None:
         check_name("name", name)
 
 
-def test_apps_of_the_same_name_are_told_apart() -> None:
+def test_apps_of_the_same_name_are_distinguished() -> None:
     jobs = (TraceJob(2, 0.0, 1.0, 1, "a", "x"), TraceJob(3, 1.0, 1.0, 1, "b", "x"))
     plan = plan_workload(Trace("csv", 2, jobs), "mine")
     assert [line.app for line in plan.lines()] == ["x", "x-line-3"]
@@ -243,7 +243,7 @@ APP = '{"app":"x","owner":"a","arrival":0.0,"model":"GNMT","gpus":[1],"gpu_secon
         ),
     ],
 )
-def test_a_damaged_file_is_told_with_its_line(
+def test_damaged_file_is_reported_with_its_line(
     tmp_path: Path, change: Callable[[str], str], line: int, reason: str
 ) -> None:
     path = write(plan_of(*THREE), tmp_path / "w.jsonl")

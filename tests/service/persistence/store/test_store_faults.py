@@ -171,7 +171,7 @@ def test_a_damaged_file_is_refused_and_a_backup_brings_it_back(path: Path, url: 
         pytest.param(b"SQLite format 3\0" + bytes(200), "not a database", id="a header only"),
     ],
 )
-def test_what_is_no_store_is_refused_and_left_alone(
+def test_non_store_file_is_refused_and_left_alone(
     path: Path, url: str, content: bytes, told: str
 ) -> None:
     path.write_bytes(content)
@@ -349,7 +349,7 @@ def test_files_of_a_store_are_for_its_owner_only(path: Path, url: str) -> None:
     assert set(modes.values()) == {0o600}
 
 
-def test_some_other_program_that_writes_is_waited_for_and_then_told(
+def test_other_writer_is_awaited_and_then_reported(
     path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_module, "_BUSY_SECONDS", 0.01)
@@ -376,7 +376,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         open_store(f"sqlite:///{tmp_path}/nowhere/store.sqlite")
 
 
-def test_a_python_with_an_old_sqlite_is_told_so(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_sqlite_is_reported(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
     with pytest.raises(ConfigError, match=r"3\.37 or newer"):
         open_store(url)
