@@ -168,3 +168,12 @@ def test_port_in_use_is_reported(url: str) -> None:
     assert port is not None
     with pytest.raises(ConfigError, match="port"), serve([recording("one")], port):
         pass
+
+
+def test_swatches_have_the_colours_of_the_timeline() -> None:
+    static = files("themis.dashboard").joinpath("static")
+    row = re.search(r"COLOURS = \[(.*?)\]", static.joinpath("palette.js").read_text())
+    assert row is not None
+    style = static.joinpath("style.css").read_text()
+    swatches = dict(re.findall(r"\.c(\d)-p0 \{ --colour: (#\w+);", style))
+    assert list(swatches.values()) == re.findall(r"#\w+", row.group(1))

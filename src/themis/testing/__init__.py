@@ -1,1 +1,1 @@
-"""To be described."""
+"""Contracts: tests that authors of policies, solvers, engines and stores inherit."""

@@ -161,7 +161,7 @@ class NodeTable:
             return False
         known = topology.number_of.get(node.name)
         if known is not None and topology.machines[known] != node.machine:
-            return False  # `themis machines` says so; its operator must give it another name.
+            return False  # `themis nodes` says so; its operator must give it another name.
         return node.machine.gpus == len(node.held.slots)
 
     # Reports

@@ -1,5 +1,5 @@
 // Colours of apps: seven that people with any colour vision tell apart (Okabe and Ito), each in
-// four patterns. Names are always near: in labels, in the legend, under the pointer.
+// four patterns. style.css has the same colours for swatches; a test compares them. Names are always near: in labels, in the legend, under the pointer.
 
 export const COLOURS = ["#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#0072b2", "#d55e00", "#f0e442"];
 const INKS = ["#000", "#000", "#fff", "#000", "#fff", "#fff", "#000"];

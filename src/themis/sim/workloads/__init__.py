@@ -5,10 +5,6 @@ w1 = workload("w1", seed=1, apps=20, load=0.5)
 true_phases(w2.apps[0])                       # what really runs, phase by phase
 """
 
-import inspect
-from collections.abc import Callable, Mapping
-
-from themis.errors import ConfigError, unknown_name
 from themis.sim.workloads.base import SimApp, SimJob, Workload, realised_load, true_phases
 from themis.sim.workloads.distributions import (
     APP_GPU_SECONDS,
@@ -21,40 +17,12 @@ from themis.sim.workloads.distributions import (
     quantile,
 )
 from themis.sim.workloads.identical_apps import TRUTH_APPS, TRUTH_VERSION, generate_truth
+from themis.sim.workloads.registry import GENERATORS, workload
 from themis.sim.workloads.rivals import RIVALS, RIVALS_VERSION, contender, generate_rivals
 from themis.sim.workloads.sampling import REFERENCE_APPS, REFERENCE_GPUS, REFERENCE_HORIZON
 from themis.sim.workloads.trace_study import TRACE_STUDY_VERSION, generate_trace_study
 from themis.sim.workloads.w1 import W1_VERSION, generate_w1
 from themis.sim.workloads.w2 import W2_VERSION, generate_w2
-
-GENERATORS: Mapping[str, Callable[..., Workload]] = {
-    "w1": generate_w1,
-    "w2": generate_w2,
-    "trace-study": generate_trace_study,
-    "truth": generate_truth,
-    "rivals": generate_rivals,
-}
-"""Workloads by name; a new one is a function and a line here."""
-
-
-def workload(name: str, **options: object) -> Workload:
-    """Generate the workload of this name; options are the generator's keyword arguments.
-
-    Raises:
-        ConfigError: Unknown name or option, a missing one, or a value out of range.
-    """
-    generator = GENERATORS.get(name)
-    if generator is None:
-        raise unknown_name("workload", name, GENERATORS)
-    parameters = inspect.signature(generator).parameters
-    for key in options:
-        if key not in parameters:
-            raise unknown_name(f"option of workload {name}", key, parameters)
-    for key, parameter in parameters.items():
-        if parameter.default is parameter.empty and key not in options:
-            raise ConfigError(f"{key} of workload {name}", None, "a value: it has no default")
-    return generator(**options)
-
 
 __all__ = [
     "APP_GPU_SECONDS",
