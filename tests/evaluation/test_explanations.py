@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from themis.evaluation.experiment import Experiment, Results, Scope
-from themis.evaluation.explanations import Explanation, explanation
+from themis.evaluation.explanations import ExperimentNotes, explanation
 from themis.evaluation.registry import EXPERIMENTS
 from themis.sim.runs.result_cache import ResultCache
 
@@ -34,4 +34,4 @@ def test_explanations_are_plain_text_with_code(experiment: Experiment) -> None:
 
 
 def test_an_experiment_of_another_package_has_no_explanation() -> None:
-    assert explanation("") == explanation("mine.e99") == Explanation()
+    assert explanation("") == explanation("mine.e99") == ExperimentNotes()

@@ -30,7 +30,7 @@ from themis.node.core.events import RunLimits
 from themis.node.disk import NodeDisk, NodeRunRecord
 from themis.node.node import Node, NodeSettings
 from themis.node.runs import NO_PROGRAM_CODE, RESUMABLE_CODE, advice, task_for
-from themis.node.shared_storage import SharedStorage
+from themis.node.shared_folder import SharedFolder
 from themis.ops.log_format import Marks, report_id
 from themis.protocol.node_messages import (
     MOST_POINTS,
@@ -716,4 +716,4 @@ def test_shared_folder_findings_of_a_node_are_reported(tmp_path: Path) -> None:
         await until(lambda: "is it mounted" in service.reports[-1].storage_trouble)
         assert service.reports[-1].mark == ""
 
-    play(tmp_path, scene, prepare, storage=SharedStorage(shared, "m0"))
+    play(tmp_path, scene, prepare, storage=SharedFolder(shared, "m0"))

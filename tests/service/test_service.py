@@ -57,7 +57,7 @@ from themis.protocol.agent_messages import (
     TrialParams,
 )
 from themis.protocol.node_messages import MetricsSource, Point, Program, RunOrder, RunState
-from themis.service.agent_sessions import AGENT_TTL
+from themis.service.agent_delivery import AGENT_TTL
 from themis.service.dashboard.page_history import PageHistory
 from themis.service.persistence.log_replay import PrunedLogError, replay_store
 from themis.service.persistence.recovery import TimeSources, longest_hold, recover

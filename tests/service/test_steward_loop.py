@@ -14,7 +14,7 @@ from themis.core.steward.events import StewardEvent
 from themis.errors import RefusedError, UnavailableError
 from themis.protocol.node_messages import NodeReport, SlotReport, SlotState
 from themis.service.log_requests import LogRequests
-from themis.service.node_reports import NodeReports
+from themis.service.pending_reports import PendingReports
 from themis.service.persistence.commit_queue import CommitQueue
 from themis.service.persistence.recovery import recover
 from themis.service.persistence.start_parameters import StartParameters
@@ -105,7 +105,7 @@ def report(number: int, epoch: int = 0, revision: int = 0, machine: str = "m0") 
 
 def test_a_report_is_held_until_a_later_one_or_its_answer(tmp_path: Path) -> None:
     async def work(loop: StewardLoop, _: list[tuple[str, str, int]]) -> None:
-        nodes = NodeReports(loop, LogRequests(loop))
+        nodes = PendingReports(loop, LogRequests(loop))
         loop.answers = nodes
         with pytest.raises(RefusedError, match="its own machine"):
             await nodes.report(report(1, machine="m1"))

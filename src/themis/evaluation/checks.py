@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from operator import attrgetter
 
-from themis.evaluation.claims import Answer, Detail, Quantity, Verdict, all_of, quantity
+from themis.evaluation.claims import ClaimAnswer, Detail, Quantity, Verdict, all_of, quantity
 from themis.evaluation.comparisons import Factor, at_least, at_most, least, with_seeds
 from themis.evaluation.metrics import LITERAL, OURS
 from themis.evaluation.run_matrix import Cell, MatrixNumbers
@@ -18,7 +18,7 @@ from themis.sim.compare import Estimate
 EITHER = "either"
 
 Judge = Callable[[Factor], Verdict]
-Check = Callable[[MatrixNumbers], Answer]
+Check = Callable[[MatrixNumbers], ClaimAnswer]
 Details = Callable[[MatrixNumbers], tuple[Detail, ...]]
 
 
@@ -48,7 +48,7 @@ def ratio(
 ) -> Check:  # fmt: skip
     """How many times larger a number is in one cell than in another, paired by seed."""
 
-    def answer(measured: MatrixNumbers) -> Answer:
+    def answer(measured: MatrixNumbers) -> ClaimAnswer:
         ours, literal = (
             measured.factor(measure, of=cell_of(of, policy), over=cell_of(over, policy))
             for policy in (OURS, LITERAL)
@@ -61,11 +61,11 @@ def ratio(
 def compared(
     ours: Factor, literal: Factor, verdict: Verdict, *, percent: bool = False,
     details: tuple[Detail, ...] = (),
-) -> Answer:  # fmt: skip
+) -> ClaimAnswer:  # fmt: skip
     """An answer from a factor of ours and one of the mechanism as printed."""
     show: Callable[[Factor], Quantity] = attrgetter("percent" if percent else "shown")
     printed = with_seeds(show(literal), literal.seeds, ours.seeds)
-    return Answer(show(ours), verdict, printed, details)
+    return ClaimAnswer(show(ours), verdict, printed, details)
 
 
 def worst_ratio(
@@ -74,13 +74,13 @@ def worst_ratio(
     """The smallest factor of several policies over the judged one; each must be above one."""
     names = tuple(others)
 
-    def answer(measured: MatrixNumbers) -> Answer:
+    def answer(measured: MatrixNumbers) -> ClaimAnswer:
         found = {
             policy: factors_over(measured, measure, first, policy, names)
             for policy in (OURS, LITERAL)
         }
         ours, literal = (least(found[policy]) for policy in (OURS, LITERAL))
-        return Answer(
+        return ClaimAnswer(
             with_seeds(ours.shown_as_least, ours.seeds, len(measured.seeds)),
             all_of(at_least(each, 1.0) for each in found[OURS].values()),
             with_seeds(literal.shown_as_least, literal.seeds, ours.seeds),

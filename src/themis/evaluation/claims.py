@@ -86,7 +86,7 @@ Detail = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ClaimAnswer:
     """What finished runs say about a claim."""
 
     ours: Quantity
@@ -103,7 +103,7 @@ class Claim(Generic[Data]):
     id: str
     statement: str
     paper: Quantity
-    answer: Callable[[Data], Answer]
+    answer: Callable[[Data], ClaimAnswer]
     why: str = ""
     """The heading of its explanation, if it has one."""
 
@@ -139,7 +139,7 @@ def check(claims: Iterable[Claim[Data]], data: Data) -> tuple[CheckedClaim, ...]
     return tuple(_checked(claim, claim.answer(data)) for claim in claims)
 
 
-def _checked(claim: Claim[Data], answer: Answer) -> CheckedClaim:
+def _checked(claim: Claim[Data], answer: ClaimAnswer) -> CheckedClaim:
     by_policy = answer.printed is not None
     return CheckedClaim(
         claim.id,

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from themis.evaluation.claims import NO_VALUE, CheckedClaim
-from themis.evaluation.explanations import Explanation, explanation
+from themis.evaluation.explanations import ExperimentNotes, explanation
+from themis.evaluation.metric_table import MetricTable
 from themis.evaluation.metrics import LITERAL, Metric
-from themis.evaluation.run_table import RunTable
 from themis.sim.config import RunConfig
 from themis.sim.figures.plot_style import Drawing
 from themis.sim.runs.result_cache import CachedRun, ResultCache
@@ -78,7 +78,7 @@ class Results:
     """Numbers of runs that a plan looks at again and again."""
     outdated: Callable[[RunConfig], bool] = lambda _: False
     """Whether a run will be made again; until then it counts as missing."""
-    table: RunTable = field(default_factory=RunTable, compare=False)
+    table: MetricTable = field(default_factory=MetricTable, compare=False)
     """Metrics of runs: its rows stand for runs, and measured runs are added to it."""
 
     def has(self, config: RunConfig) -> bool:
@@ -233,7 +233,7 @@ class Experiment:
     """Its module; the explanations are the Markdown file beside it."""
 
     @property
-    def explanation(self) -> Explanation:
+    def explanation(self) -> ExperimentNotes:
         """Why its numbers are what they are."""
         return explanation(self.module)
 

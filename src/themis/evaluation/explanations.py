@@ -11,7 +11,7 @@ from importlib.resources import files
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class ExperimentNotes:
     """The notes of an experiment, and its sections by heading."""
 
     notes: tuple[str, ...] = ()
@@ -19,17 +19,17 @@ class Explanation:
 
 
 @cache
-def explanation(module: str) -> Explanation:
+def explanation(module: str) -> ExperimentNotes:
     """Read the file beside an experiment's module; a module outside this package has none."""
     package, _, name = module.rpartition(".")
     if package != f"{__package__}.experiments":
-        return Explanation()
+        return ExperimentNotes()
     head, *sections = re.split(
         r"^## ", files(package).joinpath(f"{name}.md").read_text("utf-8"), flags=re.MULTILINE
     )
     notes = tuple(_flat(part) for part in head.split("\n\n") if part.strip())
     parts = (section.partition("\n") for section in sections)
-    return Explanation(notes, tuple((title.strip(), _flat(text)) for title, _, text in parts))
+    return ExperimentNotes(notes, tuple((title.strip(), _flat(text)) for title, _, text in parts))
 
 
 def _flat(text: str) -> str:

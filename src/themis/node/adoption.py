@@ -15,7 +15,7 @@ from themis.node.metric_progress import MetricProgress
 from themis.node.runs import (
     MOST_MESSAGE,
     EventAt,
-    NodeRun,
+    RunHandle,
     Runs,
     code_of,
     job_name,
@@ -64,7 +64,9 @@ class Adoption:
                     reason = "it could not be killed before this node was restarted"
                     later.append(partial(ev.KillFailed, run=record.order.run, reason=reason))
             else:
-                self._runs.by_number[record.order.run] = NodeRun(record.order, 0.0, 0.0, over=True)
+                self._runs.by_number[record.order.run] = RunHandle(
+                    record.order, 0.0, 0.0, over=True
+                )
                 found.append(_never_ran(record.order))
         for item in known.values():
             later += await self._kill_orphan(item)
@@ -75,7 +77,7 @@ class Adoption:
 
     async def _take_over(self, record: NodeRunRecord, item: base.FoundProgram) -> ev.FoundRun:
         order = record.order
-        run = self._runs.add(NodeRun(order, record.early, record.lease_end))
+        run = self._runs.add(RunHandle(order, record.early, record.lease_end))
         run.began = self._now() - item.age
         run.progress = MetricProgress(record.heard, record.place)
         run.progress.more = True

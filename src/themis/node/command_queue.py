@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 from themis.errors import ThemisError
-from themis.node.runs import NodeRun, Runs
+from themis.node.runs import RunHandle, Runs
 
 _LOG = logging.getLogger(__name__)
 
-RunCommand = Callable[[NodeRun], Coroutine[Any, Any, None]]
+RunCommand = Callable[[RunHandle], Coroutine[Any, Any, None]]
 
 
 class CommandQueue:

@@ -11,7 +11,7 @@ from themis.engines.host.detached_thread import in_own_thread
 from themis.errors import ThemisError
 from themis.node.core import events as ev
 from themis.node.runs import MOST_MESSAGE, Put
-from themis.node.shared_storage import SharedStorage
+from themis.node.shared_folder import SharedFolder
 
 _LOG = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class Health:
     def __init__(
         self,
         engine: Engine,
-        storage: SharedStorage | None,
+        storage: SharedFolder | None,
         put: Put,
         every: float,
         patience: float = PATIENCE,
@@ -79,7 +79,7 @@ class Health:
                 self._put(partial(ev.StorageSeen, mark=found[0], trouble=found[1]))
 
     async def _seen_by(
-        self, looking: "asyncio.Task[str]", storage: SharedStorage
+        self, looking: "asyncio.Task[str]", storage: SharedFolder
     ) -> tuple[str, str]:
         """The mark that a look finds, and why there is none."""
         try:

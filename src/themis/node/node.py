@@ -29,8 +29,8 @@ from themis.node.health import Health
 from themis.node.logs import LogAnswers
 from themis.node.reporter import Refused, Reporter, ServiceReporter
 from themis.node.run_executor import RunExecutor
-from themis.node.runs import EventAt, NodeRun, Runs
-from themis.node.shared_storage import SharedStorage
+from themis.node.runs import EventAt, RunHandle, Runs
+from themis.node.shared_folder import SharedFolder
 from themis.ops.log_format import marked, report_id
 
 _LOG = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Node:
         reporter: Reporter,
         disk: NodeDisk,
         *,
-        storage: SharedStorage | None = None,
+        storage: SharedFolder | None = None,
         trust_tenants: bool = False,
         refused: Refused | None = None,
         settings: NodeSettings | None = None,
@@ -165,7 +165,7 @@ class Node:
         run = self._runs.by_number.get(number)
         return run.order.gpus if run is not None else ()
 
-    def _note_end(self, run: NodeRun) -> None:
+    def _note_end(self, run: RunHandle) -> None:
         if self._draining:
             for gpu in run.order.gpus:
                 self._take_out(gpu)

@@ -26,7 +26,7 @@ from themis.engines.local.engine import LocalEngine
 from themis.errors import ConfigError, ThemisError, UnavailableError
 from themis.node.disk import NodeDisk, first_closed_folder
 from themis.node.node import Node
-from themis.node.shared_storage import SharedStorage
+from themis.node.shared_folder import SharedFolder
 from themis.ops.systemd import READY, STOPPING, notify
 from themis.rpc.client import Connection, Credentials, NodeClient, refused
 
@@ -188,7 +188,7 @@ async def run_node(
                 engine,
                 NodeClient(connection),
                 disk,
-                storage=SharedStorage(shared, name) if shared is not None else None,
+                storage=SharedFolder(shared, name) if shared is not None else None,
                 trust_tenants=not owners.separate,
                 refused=partial(refused, given.server),
             )

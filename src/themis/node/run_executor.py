@@ -17,8 +17,8 @@ from themis.node.run_meter import RunMeter
 from themis.node.runs import (
     MOST_MESSAGE,
     NO_PROGRAM_CODE,
-    NodeRun,
     Put,
+    RunHandle,
     Runs,
     advice,
     code_of,
@@ -48,7 +48,7 @@ class RunExecutor:
         put: Put,
         *,
         overrun: float,
-        over: Callable[[NodeRun], None],
+        over: Callable[[RunHandle], None],
         now: Callable[[], float] = boottime.now,
     ) -> None:
         """Bring the parts together.
@@ -83,7 +83,7 @@ class RunExecutor:
         early = limits.until - limits.checkpoint_at
         gpus = ", ".join(map(str, order.gpus))
         _LOG.info("run %s: %s starts on GPUs %s", order.run, job_name(order), gpus)
-        run = self._runs.add(NodeRun(order, early, limits.lease_end))
+        run = self._runs.add(RunHandle(order, early, limits.lease_end))
         self._meter.wake()
         if not trouble:
             try:
@@ -95,7 +95,7 @@ class RunExecutor:
         else:
             self._queue.put(order.run, partial(self._start, limits=limits))
 
-    async def _start(self, run: NodeRun, limits: ev.RunLimits) -> None:
+    async def _start(self, run: RunHandle, limits: ev.RunLimits) -> None:
         try:
             await self._engine.start(task_for(run.order, limits))
         except ConfigError as error:
@@ -110,7 +110,7 @@ class RunExecutor:
         """Give a run's supervisor other limits."""
         self._queue.put(number, partial(self._renew, limits=limits))
 
-    async def _renew(self, run: NodeRun, limits: ev.RunLimits) -> None:
+    async def _renew(self, run: RunHandle, limits: ev.RunLimits) -> None:
         early = limits.until - limits.checkpoint_at
         await self._engine.renew(job_name(run.order), run.order.token, limits.until, early)
         moved = max(abs(limits.lease_end - run.lease_end), abs(early - run.early))
@@ -126,14 +126,14 @@ class RunExecutor:
             run.noted = self._now()
             self._queue.put(number, self._note)
 
-    async def _note(self, run: NodeRun) -> None:
+    async def _note(self, run: RunHandle) -> None:
         await asyncio.to_thread(self._disk.put, run.record, durable=False)
 
     def ask_to_save(self, number: int) -> None:
         """Ask a run to save and exit."""
         self._queue.put(number, self._ask_to_save)
 
-    async def _ask_to_save(self, run: NodeRun) -> None:
+    async def _ask_to_save(self, run: RunHandle) -> None:
         _LOG.info("run %s: %s is asked to save and go", run.order.run, job_name(run.order))
         await self._engine.checkpoint(job_name(run.order), run.order.token)
 
@@ -141,7 +141,7 @@ class RunExecutor:
         """Kill all processes of a run."""
         self._queue.put(number, self._kill)
 
-    async def _kill(self, run: NodeRun) -> None:
+    async def _kill(self, run: RunHandle) -> None:
         _LOG.info("run %s: %s is killed", run.order.run, job_name(run.order))
         await self._engine.kill(job_name(run.order), run.order.token)
 
@@ -149,7 +149,7 @@ class RunExecutor:
         """Drop all records of a run."""
         self._queue.put(number, self._forget)
 
-    async def _forget(self, run: NodeRun) -> None:
+    async def _forget(self, run: RunHandle) -> None:
         number = run.order.run
         if self._runs.is_last(run):
             del self._runs.by_job[job_name(run.order)]
@@ -157,7 +157,7 @@ class RunExecutor:
         self._runs.by_number.pop(number, None)
         await asyncio.to_thread(self._disk.drop, number)
 
-    def _end_overrun(self, run: NodeRun) -> None:
+    def _end_overrun(self, run: RunHandle) -> None:
         """End a run that passed its limit: it may save, and is killed after that."""
         number = run.order.run
         _LOG.warning("run %s passed its limit of iterations", number)
@@ -199,7 +199,7 @@ class RunExecutor:
                 self._put(partial(ev.GpuWell, gpu=gpu, fault=ev.Fault.ORPHAN))
 
     def _ended(
-        self, run: NodeRun, code: int | None, message: str, log: str = "", log_size: int = 0
+        self, run: RunHandle, code: int | None, message: str, log: str = "", log_size: int = 0
     ) -> None:
         if run.over:
             return

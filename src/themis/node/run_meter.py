@@ -7,7 +7,7 @@ from functools import partial
 
 from themis.engines.base import Engine
 from themis.node.core import events as ev
-from themis.node.runs import NodeRun, Put, Runs, job_name
+from themis.node.runs import Put, RunHandle, Runs, job_name
 from themis.protocol.node_messages import Point
 
 
@@ -19,7 +19,7 @@ class RunMeter:
         engine: Engine,
         runs: Runs,
         put: Put,
-        over_limit: Callable[[NodeRun], None],
+        over_limit: Callable[[RunHandle], None],
         now: Callable[[], float],
     ) -> None:
         """Bring the parts together.
@@ -67,17 +67,17 @@ class RunMeter:
             for task in looking.values():
                 task.cancel()
 
-    async def finish(self, run: NodeRun) -> None:
+    async def finish(self, run: RunHandle) -> None:
         """Read the rest of a run that has ended."""
         await self._measure(run, alive=False)
         await self._read_points(run)
 
-    async def _look(self, run: NodeRun, *, alive: bool) -> None:
+    async def _look(self, run: RunHandle, *, alive: bool) -> None:
         if alive:
             await self._measure(run, alive=True)
         await self._read_points(run)
 
-    async def _read_points(self, run: NodeRun) -> None:
+    async def _read_points(self, run: RunHandle) -> None:
         """Read the next points of a run, as far as its agent has acknowledged earlier ones."""
         progress, number = run.progress, run.order.run
         async with progress.lock:
@@ -99,7 +99,7 @@ class RunMeter:
                     partial(ev.PointsRead, run=number, points=points, more=more, trouble=trouble)
                 )
 
-    async def _measure(self, run: NodeRun, *, alive: bool) -> None:
+    async def _measure(self, run: RunHandle, *, alive: bool) -> None:
         if math.isnan(run.began):
             return  # Its samples are read only once, and they count from its beginning.
         async with run.measuring:

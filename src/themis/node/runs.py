@@ -36,7 +36,7 @@ Put = Callable[[EventAt], None]
 
 
 @dataclass(slots=True)
-class NodeRun:
+class RunHandle:
     """The state of a run outside of the core."""
 
     order: RunOrder
@@ -64,24 +64,24 @@ class Runs:
     """All runs of a node, by number and by the engine's name of the job."""
 
     def __init__(self) -> None:
-        self.by_number: dict[int, NodeRun] = {}
+        self.by_number: dict[int, RunHandle] = {}
         self.by_job: dict[str, int] = {}
         """The last run of each job."""
         self.orphans: dict[str, tuple[int, ...]] = {}
         """Jobs without a record that the engine found, and their GPUs."""
 
-    def add(self, run: NodeRun) -> NodeRun:
+    def add(self, run: RunHandle) -> RunHandle:
         """Add a run as the last one of its job."""
         self.by_number[run.order.run] = run
         self.by_job[job_name(run.order)] = run.order.run
         return run
 
-    def of_job(self, job: str) -> NodeRun | None:
+    def of_job(self, job: str) -> RunHandle | None:
         """The last run of a job, by the engine's name for it."""
         number = self.by_job.get(job)
         return self.by_number.get(number) if number is not None else None
 
-    def is_last(self, run: NodeRun) -> bool:
+    def is_last(self, run: RunHandle) -> bool:
         """Whether the engine's latest start of its job is this run."""
         return self.by_job.get(job_name(run.order)) == run.order.run
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from themis.config.addresses import Address
-from themis.node.shared_storage import marked_by
+from themis.node.shared_folder import marked_by
 from themis.ops.doctor import Probe
 
 _MOUNTS = Path("/proc/self/mountinfo")

@@ -25,7 +25,7 @@ from themis.core.model.reasons import Reason
 from themis.core.steward.commands import Outcome, StewardCommand
 from themis.core.steward.events import AgentSpoke, StewardEvent
 from themis.protocol.agent_messages import BidReply
-from themis.service.agent_sessions import AgentSessions
+from themis.service.agent_delivery import AgentDelivery
 from themis.service.retained_rows import RetiredMachines
 from themis.service.run_diagnostics import reason_of, runs_by_app
 from themis.service.steward_loop import StewardLoop
@@ -59,7 +59,7 @@ def cause_of(reason: str) -> str:
 class Metrics:
     """Counts what happens, and reads the rest from the state."""
 
-    def __init__(self, loop: StewardLoop, agents: AgentSessions, retired: RetiredMachines) -> None:
+    def __init__(self, loop: StewardLoop, agents: AgentDelivery, retired: RetiredMachines) -> None:
         self._loop = loop
         self._agents = agents
         self._retired = retired
@@ -155,7 +155,7 @@ class _Gauges:
     def __init__(
         self,
         loop: StewardLoop,
-        agents: AgentSessions,
+        agents: AgentDelivery,
         retired: RetiredMachines,
         *,
         named: bool,

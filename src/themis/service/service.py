@@ -18,13 +18,13 @@ from themis.core.model import AppId, OwnerId
 from themis.core.steward.events import AppForgotten
 from themis.core.steward.steward import Steward
 from themis.errors import UnavailableError
-from themis.service.agent_sessions import AgentSessions
+from themis.service.agent_delivery import AgentDelivery
 from themis.service.dashboard.change_feed import ChangeFeed
 from themis.service.dashboard.page_history import PageHistory
 from themis.service.forecast_jobs import Forecasts
 from themis.service.log_requests import LogRequests
-from themis.service.node_reports import NodeReports
 from themis.service.operator_log import OperatorLog
+from themis.service.pending_reports import PendingReports
 from themis.service.persistence.commit_queue import CommitQueue
 from themis.service.persistence.recovery import RecoveredState
 from themis.service.persistence.round_history import RoundHistory
@@ -62,9 +62,9 @@ class Service:
         self.files = SubmittedApps(self.rows, loop.steward)
         self.submissions = Submissions(loop, self.ended, self.files)
         self.retired = RetiredMachines(self.rows)
-        self.agents = AgentSessions(loop, state.absent, self.ended)
+        self.agents = AgentDelivery(loop, state.absent, self.ended)
         self.logs = LogRequests(loop)
-        self.nodes = NodeReports(loop, self.logs)
+        self.nodes = PendingReports(loop, self.logs)
         self.rounds = RoundHistory(self.owner_of)
         self.past = PageHistory(self.ended, self.owner_of)
         self.metrics = Metrics(loop, self.agents, self.retired)

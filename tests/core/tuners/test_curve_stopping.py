@@ -18,7 +18,7 @@ from themis.core.tuners import (
     CurveShape,
     Decision,
     Finished,
-    Forecast,
+    IterationForecast,
     LossCurve,
     NextPhase,
     Outlook,
@@ -44,8 +44,8 @@ def _tuner(count: int, rule: CurveRule | None = None) -> Curves:
 
 def _feed(
     tuner: Curves, number: int, losses: list[float], start: int = 1
-) -> tuple[list[Forecast], StopTraining | None]:
-    forecasts: list[Forecast] = []
+) -> tuple[list[IterationForecast], StopTraining | None]:
+    forecasts: list[IterationForecast] = []
     for iteration, loss in enumerate(losses, start=start):
         outlook: Outlook | None = tuner.observe(JobId(f"j{number}"), iteration, loss)
         if isinstance(outlook, StopTraining):

@@ -37,9 +37,9 @@ from themis.evaluation import (
     run_experiments,
     verify,
 )
+from themis.evaluation.metric_table import MetricTable
 from themis.evaluation.report.document import claim_table
 from themis.evaluation.report.markdown import check_page, write_results
-from themis.evaluation.run_table import RunTable
 from themis.recording.atomic_files import check_folder
 from themis.sim.gc_tuning import spare_memory_checks
 from themis.sim.runs.archive import check_archive, pack, unpack
@@ -182,7 +182,7 @@ class _Outcome:
     others: dict[str, int] = field(default_factory=dict)
     """Missing runs of other policies."""
     files: list[Path] = field(default_factory=list)
-    table: RunTable | None = None
+    table: MetricTable | None = None
 
 
 def make_report(request: ReproduceRequest) -> None:
@@ -332,7 +332,7 @@ def convert(request: ReproduceRequest) -> None:
         note(f"to evaluate them without running more: {shlex.join(following)}")
 
 
-def _evaluate_all(request: ReproduceRequest) -> RunTable | None:
+def _evaluate_all(request: ReproduceRequest) -> MetricTable | None:
     store = ResultCache(request.out / "runs")
     if not store.folder.is_dir():
         return None
@@ -344,7 +344,7 @@ def _evaluate_all(request: ReproduceRequest) -> RunTable | None:
     return results.table
 
 
-def _write_docs(out: Path, page: Path, runs: RunTable | None, *, json: bool) -> None:
+def _write_docs(out: Path, page: Path, runs: MetricTable | None, *, json: bool) -> None:
     with talking_bar("writing the page", numbers=False, at_once=True):
         files = write_results(out, page, runs)
     if json:

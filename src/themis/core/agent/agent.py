@@ -21,7 +21,7 @@ from themis.core.model import AppSpec, GpuId, JobId, JobSpec, Topology
 from themis.core.tuners.base import (
     Decision,
     Finished,
-    Forecast,
+    IterationForecast,
     JobInfo,
     NextPhase,
     StopTraining,
@@ -268,7 +268,7 @@ class Agent:
         if job is None or job.over or self._over:
             return
         outlook = self._tuner.observe(event.job, event.iteration, event.loss)
-        if isinstance(outlook, Forecast):
+        if isinstance(outlook, IterationForecast):
             job.forecast = outlook.until
             self._needed = None
         elif isinstance(outlook, StopTraining):

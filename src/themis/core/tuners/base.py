@@ -45,7 +45,7 @@ Decision = NextPhase | Finished
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class IterationForecast:
     """A job is expected to train until about this iteration, at most its target."""
 
     job: JobId
@@ -60,7 +60,7 @@ class StopTraining:
     then: Decision | None = None
 
 
-Outlook = Forecast | StopTraining
+Outlook = IterationForecast | StopTraining
 
 
 class Tuner(Protocol):

@@ -18,7 +18,7 @@ from typing import Self
 from themis.core.fairness.curve_stopping_time import stop_iteration
 from themis.core.model import JobId, JobSpec, Phase
 from themis.core.model.ids import check_count, check_number
-from themis.core.tuners.base import Decision, Forecast, JobInfo, Outlook, StopTraining
+from themis.core.tuners.base import Decision, IterationForecast, JobInfo, Outlook, StopTraining
 from themis.core.tuners.loss_curves import Fit, fit_curves
 from themis.core.tuners.single import Single
 from themis.core.tuners.successive_halving import info_of
@@ -179,7 +179,7 @@ class Curves(Single):
         if end <= history.last or self._hopeless(job, fits, history):
             return self._stop(job)
         history.forecast = max(end, math.floor(history.last) + 1)
-        return Forecast(job, float(min(history.forecast, history.most)))
+        return IterationForecast(job, float(min(history.forecast, history.most)))
 
     def _plausible(self, fits: Sequence[Fit], history: _History) -> Sequence[Fit]:
         """The best fit and those nearly as good: hope has to agree with what was seen."""

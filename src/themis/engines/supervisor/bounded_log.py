@@ -101,7 +101,7 @@ def tail(path: str, count: int) -> bytes:
     return last
 
 
-class LogPiece:
+class LogChunk:
     """A part of a log."""
 
     __slots__ = ("next", "offset", "size", "text")
@@ -121,7 +121,7 @@ def size_of(path: str) -> int:
     return _shape(path)[1]
 
 
-def piece_of(path: str, offset: int, most: int, *, final: bool = False) -> LogPiece:
+def piece_of(path: str, offset: int, most: int, *, final: bool = False) -> LogChunk:
     """A piece of a log from an offset on; from a later one if those bytes were dropped.
 
     Args:
@@ -142,7 +142,7 @@ def piece_of(path: str, offset: int, most: int, *, final: bool = False) -> LogPi
     half = len(decoder.getstate()[0])
     if half and half == len(data) and not at_end:  # Its other half was cut off.
         text, half = decoder.decode(b"", final=True), 0
-    return LogPiece(begin, text, begin + len(data) - half, size)
+    return LogChunk(begin, text, begin + len(data) - half, size)
 
 
 def _shape(path: str) -> tuple[int, int]:

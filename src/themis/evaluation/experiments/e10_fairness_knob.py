@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from themis.evaluation.checks import EITHER, above, ratio
 from themis.evaluation.claims import (
     NO_VALUE,
-    Answer,
     Claim,
+    ClaimAnswer,
     Quantity,
     Verdict,
     details,
@@ -46,7 +46,7 @@ def plan(results: Results) -> Iterable[RunConfig]:
     return matrix(results).configs()
 
 
-def _best(measured: MatrixNumbers) -> Answer:
+def _best(measured: MatrixNumbers) -> ClaimAnswer:
     """Whether every f that is not near the chosen one is surely worse."""
     known = [float(value) for value, policy in measured.by_cell if policy == OURS]
     cells = [(f, OURS) for f in known]
@@ -66,16 +66,16 @@ def _best(measured: MatrixNumbers) -> Answer:
         verdict = Verdict.HOLDS
     second = best({f: found.mean for f, found in others.items()}, min)
     beside = None if second is None else others[second].shown
-    return Answer(
+    return ClaimAnswer(
         NO_VALUE if lowest is None else quantity(lowest, "g"),
         verdict,
         details=details((f"best of the others, {second} over that at {CHOSEN:g}", beside)),
     )
 
 
-def _efficiency(measured: MatrixNumbers) -> Answer:
+def _efficiency(measured: MatrixNumbers) -> ClaimAnswer:
     ours = measured.factor("gpu_hours", of=(1.0, OURS), over=(0.0, OURS))
-    return Answer(ours.percent, at_least(ours, 1.0))
+    return ClaimAnswer(ours.percent, at_least(ours, 1.0))
 
 
 CLAIMS: tuple[Claim[MatrixNumbers], ...] = (

@@ -17,8 +17,8 @@ from themis.evaluation.app_samples import (
     measured,
 )
 from themis.evaluation.claims import (
-    Answer,
     Claim,
+    ClaimAnswer,
     Quantity,
     by_construction,
     check,
@@ -57,9 +57,9 @@ Samples = Mapping[str, AppSample]
 # Claims
 
 
-def _answer(ours: Quantity, is_so: bool, *more: tuple[str, str]) -> Answer:
+def _answer(ours: Quantity, is_so: bool, *more: tuple[str, str]) -> ClaimAnswer:
     """We chose the distributions to meet the published figures."""
-    return Answer(ours, by_construction(is_so), printed=None, details=details(*more))
+    return ClaimAnswer(ours, by_construction(is_so), printed=None, details=details(*more))
 
 
 def _near(share: float, published: float, apps: int) -> bool:
@@ -71,13 +71,13 @@ def _upto(values: Sequence[float], value: float) -> float:
     return sum(one <= value for one in values) / len(values)
 
 
-def _single(samples: Samples) -> Answer:
+def _single(samples: Samples) -> ClaimAnswer:
     jobs = samples[TRACE_STUDY].jobs
     share = jobs.count(1) / len(jobs)
     return _answer(quantity(100 * share, ".0f", " %"), _near(share, 0.10, len(jobs)))
 
 
-def _most(samples: Samples) -> Answer:
+def _most(samples: Samples) -> ClaimAnswer:
     most = max(samples[TRACE_STUDY].jobs)
     return _answer(quantity(most, ".0f"), most <= 100)
 
@@ -85,7 +85,7 @@ def _most(samples: Samples) -> Answer:
 def _median(
     samples: Samples, values: Callable[[AppSample], Sequence[float]], paper: float, form: str,
     unit: str,
-) -> Answer:  # fmt: skip
+) -> ClaimAnswer:  # fmt: skip
     """A published median: half of the generated values lie at or below it."""
     study = samples[TRACE_STUDY]
     share = _upto(values(study), paper)
@@ -100,7 +100,7 @@ def _median(
 def _demand(
     samples: Samples, of: Callable[[AppSample], list[float]], is_so: Callable[[Estimate], bool],
     unit: str,
-) -> Answer:  # fmt: skip
+) -> ClaimAnswer:  # fmt: skip
     mean = estimate(of(samples[TRACE_STUDY]))
     ends = () if mean.half is None else (mean.mean - mean.half, mean.mean + mean.half)
     return _answer(quantity(mean.mean, ".1f", unit, *ends), is_so(mean))
@@ -114,7 +114,7 @@ def _peaks(sample: AppSample) -> list[float]:
     return [max(steps.values) / steps.mean for steps in sample.demands]
 
 
-def _distance(samples: Samples, name: str, of: Callable[[AppSample], float]) -> Answer:
+def _distance(samples: Samples, name: str, of: Callable[[AppSample], float]) -> ClaimAnswer:
     sample = samples[name]
     limit = max(0.05, ks_limit(len(sample.jobs)))
     found = of(sample)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from themis.core.model import CLUSTER, MACHINE, RACK, SLOT
 from themis.core.model.zoo import HARDWARE, ZOO, Status, ZooEntry, slowdown_of
 from themis.evaluation.claims import (
-    Answer,
     Claim,
+    ClaimAnswer,
     Quantity,
     Verdict,
     by_construction,
@@ -54,9 +54,9 @@ def throughput(model: str, level: int, hardware: str = "p100") -> float:
 # Claims
 
 
-def _vgg16(_: Measured) -> Answer:
+def _vgg16(_: Measured) -> ClaimAnswer:
     rack, machine = (throughput("VGG16", level) for level in (RACK, MACHINE))
-    return Answer(
+    return ClaimAnswer(
         quantity(rack, ".2f"),
         by_construction(abs(rack - PAPER_VGG16) < 0.01 and machine > 0.9),
         printed=None,
@@ -64,9 +64,9 @@ def _vgg16(_: Measured) -> Answer:
     )
 
 
-def _resnet50(_: Measured) -> Answer:
+def _resnet50(_: Measured) -> ClaimAnswer:
     rack = throughput("ResNet50", RACK)
-    return Answer(
+    return ClaimAnswer(
         quantity(rack, ".2f"),
         Verdict.HOLDS if rack >= 0.95 else Verdict.PARTLY,
         printed=None,
@@ -74,12 +74,12 @@ def _resnet50(_: Measured) -> Answer:
     )
 
 
-def _order(_: Measured) -> Answer:
+def _order(_: Measured) -> ClaimAnswer:
     vgg, resnet, inception = (
         throughput(model, RACK) for model in ("VGG16", "ResNet50", "Inceptionv3")
     )
     is_so = vgg < min(resnet, inception)
-    return Answer(
+    return ClaimAnswer(
         Quantity("yes" if is_so else "no"),
         Verdict.HOLDS if is_so else Verdict.FAILS,
         printed=None,
@@ -87,13 +87,13 @@ def _order(_: Measured) -> Answer:
     )
 
 
-def _agreement(_: Measured, item: Measurement) -> Answer:
+def _agreement(_: Measured, item: Measurement) -> ClaimAnswer:
     """Our value beside the measurement that it was taken from."""
     ours = throughput(item.model, RACK, item.gpu)
     # A prior never promises that distance makes a job faster.
     is_so = abs(ours - min(1.0, item.median)) <= 0.01
     text = f"{ours:.2f}, measured {item.median:.2f}"
-    return Answer(Quantity(text, ours), by_construction(is_so), printed=None)
+    return ClaimAnswer(Quantity(text, ours), by_construction(is_so), printed=None)
 
 
 def claims(measured: Measured) -> list[Claim[Measured]]:

@@ -9,8 +9,8 @@ from themis.core.policies.themis import Themis
 from themis.evaluation.claims import (
     NO_VALUE,
     OWN_BAR,
-    Answer,
     Claim,
+    ClaimAnswer,
     Quantity,
     Verdict,
     check,
@@ -199,7 +199,7 @@ def _listed(found: Mapping[str, Factor]) -> str:
     return ", ".join(f"{name} {factor.shown.text}" for name, factor in found.items())
 
 
-def _best(measured: MatrixNumbers, workload: str) -> Answer:
+def _best(measured: MatrixNumbers, workload: str) -> ClaimAnswer:
     """Each variant with one change against the default, by pairs."""
     single = {one.name for one in VARIANTS if one.single}
     changes = [name for name in _changes(measured, workload) if name in single]
@@ -211,7 +211,7 @@ def _best(measured: MatrixNumbers, workload: str) -> Answer:
     few = sum(item.seeds < FEWEST for item in found.values())
     chance = by_chance(len(found))
     verdict = Verdict.UNDECIDED if better or few else Verdict.HOLDS
-    return Answer(
+    return ClaimAnswer(
         Quantity(f"{len(better)} of {len(found)} do" if better else "none does"),
         Verdict.FAILS if len(better) > chance else verdict,
         details=details(
@@ -223,12 +223,12 @@ def _best(measured: MatrixNumbers, workload: str) -> Answer:
     )
 
 
-def _together(measured: MatrixNumbers, workload: str) -> Answer:
+def _together(measured: MatrixNumbers, workload: str) -> ClaimAnswer:
     found = _over_default(measured, workload, NONE)
-    return Answer(found.shown, at_least(found, 1.0))
+    return ClaimAnswer(found.shown, at_least(found, 1.0))
 
 
-def _single_handed(measured: MatrixNumbers) -> Answer:
+def _single_handed(measured: MatrixNumbers) -> ClaimAnswer:
     """The effect of each lever on its own: on W2, where all of them have been run alone."""
     pairs = {lever: (("w2", f"none but {lever}"), ("w2", NONE)) for lever in LEVERS} | {
         lever: (("w2", NONE), ("w2", f"none, not even {lever}")) for lever in KEPT
@@ -248,7 +248,7 @@ def _single_handed(measured: MatrixNumbers) -> Answer:
     verdict = Verdict.UNDECIDED if helps or not whole else Verdict.FAILS
     if whole and len(helps) > chance:
         verdict = Verdict.HOLDS
-    return Answer(
+    return ClaimAnswer(
         Quantity(f"{len(helps)} of {len(alone)} do") if known else NO_VALUE,
         verdict,
         details=details(

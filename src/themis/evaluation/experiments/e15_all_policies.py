@@ -9,8 +9,8 @@ from themis.evaluation.checks import compared, estimates, factors_over, worst_ra
 from themis.evaluation.claims import (
     NO_VALUE,
     OWN_BAR,
-    Answer,
     Claim,
+    ClaimAnswer,
     Detail,
     Quantity,
     Verdict,
@@ -73,7 +73,7 @@ def _comparable(measured: MatrixNumbers, scenario: str) -> MatrixNumbers:
     return measured.on_common_seeds((scenario, name) for name in _opponents(measured, scenario))
 
 
-def _unbeaten(measured: MatrixNumbers, scenario: str) -> Answer:
+def _unbeaten(measured: MatrixNumbers, scenario: str) -> ClaimAnswer:
     """The policies that surely beat ours; the two presets are judged by `_printed`."""
     names = _opponents(measured, scenario)
     against = partial(factors_over, measured, "max_rho_ref", scenario)
@@ -95,7 +95,7 @@ def _unbeaten(measured: MatrixNumbers, scenario: str) -> Answer:
     if any(item.below for item in found.values()):
         verdict = Verdict.FAILS
     fewest = min((item.seeds for item in found.values()), default=0)
-    return Answer(
+    return ClaimAnswer(
         listed(OURS),
         verdict,
         with_seeds(listed(LITERAL), seeds[LITERAL], seeds[OURS]) if LITERAL in seeds else NO_VALUE,
@@ -131,10 +131,10 @@ def _nearest(
     )
 
 
-def _printed(measured: MatrixNumbers, scenario: str) -> Answer:
+def _printed(measured: MatrixNumbers, scenario: str) -> ClaimAnswer:
     """The mechanism as printed has only a few seeds, so it must be surely worse."""
     found = measured.factor("max_rho_ref", of=(scenario, LITERAL), over=(scenario, OURS))
-    return Answer(
+    return ClaimAnswer(
         with_seeds(found.shown, found.seeds, len(measured.seeds)),
         Verdict.FAILS if found.below else Verdict.HOLDS if found.above else Verdict.UNDECIDED,
     )
@@ -145,7 +145,7 @@ def _each_of_the_four(measured: MatrixNumbers, scenario: str) -> tuple[Detail, .
     return details(*((name, item.shown) for name, item in found.items()))
 
 
-def _level(measured: MatrixNumbers, scenario: str) -> Answer:
+def _level(measured: MatrixNumbers, scenario: str) -> ClaimAnswer:
     """The means over these seeds, which the bar is about, beside the floors."""
     rhos, shares = (
         dict(zip((OURS, LITERAL), estimates(measured, name, scenario), strict=True))
@@ -166,7 +166,7 @@ def _level(measured: MatrixNumbers, scenario: str) -> Answer:
     close = _contains(rhos[OURS], MOST_RHO) or _contains(shares[OURS], LEAST_FAIR)
     good = rhos[OURS].mean <= MOST_RHO and shares[OURS].mean >= LEAST_FAIR
     beyond = f", above {MOST_RHO:g} for every policy" if placed > MOST_RHO else ""
-    return Answer(
+    return ClaimAnswer(
         shown(OURS),
         measured.judged(good, (scenario, OURS)),
         with_seeds(shown(LITERAL), seeds[LITERAL], seeds[OURS]),
@@ -199,7 +199,7 @@ def _over_fluid(measured: MatrixNumbers, name: str, scenario: str, policy: str) 
     return mean_ratio(measured.values(name, cell), measured.values("fluid_h", cell))
 
 
-def _sooner(measured: MatrixNumbers, scenario: str) -> Answer:
+def _sooner(measured: MatrixNumbers, scenario: str) -> ClaimAnswer:
     """Mean completion time over that of the fluid equal share."""
     ours, literal = (
         _over_fluid(measured, "completion_h", scenario, policy) for policy in (OURS, LITERAL)
@@ -226,7 +226,7 @@ def _soonest(measured: MatrixNumbers, scenario: str) -> tuple[Detail, ...]:
     return details((f"soonest of the opponents, {first}", f"{found[first].shown.text}{on}"))
 
 
-def _gpu_time(measured: MatrixNumbers, one: Scenario) -> Answer:
+def _gpu_time(measured: MatrixNumbers, one: Scenario) -> ClaimAnswer:
     cells = [(one.name, policy) for policy in (OURS, LITERAL, "gandiva")]
     ours, literal = (measured.factor("gpu_hours", of=cell, over=cells[2]) for cell in cells[:2])
     verdict = measured.judged(ours.mean <= GPU_LIMITS[one.workload], cells[0], cells[2])

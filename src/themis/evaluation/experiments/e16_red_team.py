@@ -8,8 +8,8 @@ from functools import partial
 from themis.evaluation.claims import (
     NO_VALUE,
     OWN_BAR,
-    Answer,
     Claim,
+    ClaimAnswer,
     Verdict,
     check,
     details,
@@ -293,28 +293,28 @@ def _best_lie(results: Results, family: Family, defences: str, found: FamilySear
     return BestLie(lie, gains, scores[point], scores)
 
 
-def _strong(lies: BestLies, family: str) -> Answer:
+def _strong(lies: BestLies, family: str) -> ClaimAnswer:
     """Whether the search finds a known lie while the defences are off."""
     found = lies[family][OFF].factor
     verdict = Verdict.HOLDS if found.mean >= STRONG else Verdict.FAILS
-    return Answer(
+    return ClaimAnswer(
         found.shown,
         verdict if found.seeds >= FEWEST else Verdict.UNDECIDED,
         details=details(("found", lies[family][OFF].lie)),
     )
 
 
-def _closed(lies: BestLies) -> Answer:
+def _closed(lies: BestLies) -> ClaimAnswer:
     """The best of all lies while the defences are on."""
     known = best({family: each[ON].gain.mean for family, each in lies.items()}, max)
     if known is None:
-        return Answer(NO_VALUE, Verdict.UNDECIDED)
+        return ClaimAnswer(NO_VALUE, Verdict.UNDECIDED)
     found = {family: each[ON].factor for family, each in lies.items()}
     sure = [family for family, item in found.items() if (item.low or 0.0) > MOST]
     above = [family for family, item in found.items() if (item.high or math.inf) > MOST]
     few = [family for family, item in found.items() if item.seeds < FEWEST]
     verdict = Verdict.FAILS if sure else Verdict.UNDECIDED if above or few else Verdict.HOLDS
-    return Answer(
+    return ClaimAnswer(
         found[known].shown,
         verdict if found[known].seeds >= FEWEST else Verdict.UNDECIDED,
         details=details(

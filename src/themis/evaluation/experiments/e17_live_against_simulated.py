@@ -19,8 +19,8 @@ from themis.core.model import AppId
 from themis.errors import RefusedError
 from themis.evaluation.claims import (
     NO_VALUE,
-    Answer,
     Claim,
+    ClaimAnswer,
     Quantity,
     Verdict,
     check,
@@ -203,7 +203,7 @@ def _load(path: Path, kind: type[_Kind]) -> _Kind | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class LiveComparison:
     """Everything that was run live, beside the simulated runs."""
 
     lives: tuple[LiveRun, ...]
@@ -218,7 +218,7 @@ class Comparison:
         return quantile(self.handovers.startups, 0.5), quantile(self.handovers.checkpoints, 0.5)
 
 
-def _compare(results: Results) -> Comparison:
+def _compare(results: Results) -> LiveComparison:
     lives, pairs = [], []
     for config in configs(results):
         live, record = _load(_live_path(results, config), LiveRun), results.find(config)
@@ -231,19 +231,19 @@ def _compare(results: Results) -> Comparison:
                 changes = tuple(one for one in live.changes if one.app == app.app)
                 pairs.append(AppPair(config.seed, app.app, app, by_name[app.app], changes))
     handovers = _load(_handover_path(results), HandoverTimes)
-    return Comparison(tuple(lives), tuple(pairs), handovers)
+    return LiveComparison(tuple(lives), tuple(pairs), handovers)
 
 
-NOT_RUN = Answer(NO_VALUE, Verdict.UNDECIDED, printed=None)
+NOT_RUN = ClaimAnswer(NO_VALUE, Verdict.UNDECIDED, printed=None)
 
 
-def _same_rho(found: Comparison) -> Answer:
+def _same_rho(found: LiveComparison) -> ClaimAnswer:
     """The largest difference of an app."""
     if not found.pairs:
         return NOT_RUN
     worst = max(found.pairs, key=lambda pair: abs(pair.difference))
     exact = sum(abs(pair.difference) < 1e-9 for pair in found.pairs)
-    return Answer(
+    return ClaimAnswer(
         quantity(100.0 * abs(worst.difference), ".2f", " %"),
         Verdict.HOLDS if abs(worst.difference) <= CLOSE else Verdict.FAILS,
         None,
@@ -254,13 +254,13 @@ def _same_rho(found: Comparison) -> Answer:
     )
 
 
-def _same_decisions(found: Comparison) -> Answer:
+def _same_decisions(found: LiveComparison) -> ClaimAnswer:
     """The logs of the arbiter and of all agents, replayed by fresh cores."""
     if not found.lives:
         return NOT_RUN
     different = next((live.difference for live in found.lives if live.difference), "")
     bids, starts, stops = (sum(live.decisions[k] for live in found.lives) for k in range(3))
-    return Answer(
+    return ClaimAnswer(
         Quantity("no" if different else "yes"),
         Verdict.FAILS if different else Verdict.HOLDS,
         None,
@@ -272,14 +272,14 @@ def _same_decisions(found: Comparison) -> Answer:
     )
 
 
-def _time(found: Comparison, part: str) -> Answer:
+def _time(found: LiveComparison, part: str) -> ClaimAnswer:
     """Median (95th percentile); not the whole of the paper's time, so it decides nothing."""
     values = getattr(found.handovers, part, ())
     if not values:
         return NOT_RUN
     assert found.handovers is not None
     median, high = quantile(values, 0.5), quantile(values, 0.95)
-    return Answer(
+    return ClaimAnswer(
         Quantity(f"{median:.2f} ({high:.2f}) s", median),
         Verdict.UNDECIDED,
         None,
@@ -287,7 +287,7 @@ def _time(found: Comparison, part: str) -> Answer:
     )
 
 
-def _overhead(found: Comparison) -> Answer:
+def _overhead(found: LiveComparison) -> ClaimAnswer:
     """Mean over apps (most of one), judged by the paper's times: ours have no containers."""
     modelled = [100.0 * pair.modelled_share for pair in found.pairs]
     if not modelled or found.handovers is None:
@@ -295,7 +295,7 @@ def _overhead(found: Comparison) -> Answer:
     mean = math.fsum(modelled) / len(modelled)
     verdict = Verdict.HOLDS if mean <= PAPER_OVERHEAD else Verdict.FAILS
     own = [100.0 * pair.measured_share(*found.medians) for pair in found.pairs]
-    return Answer(
+    return ClaimAnswer(
         Quantity(f"{mean:.1f} ({max(modelled):.1f}) %", mean),
         verdict,
         None,
@@ -306,7 +306,7 @@ def _overhead(found: Comparison) -> Answer:
     )
 
 
-CLAIMS: tuple[Claim[Comparison], ...] = (
+CLAIMS: tuple[Claim[LiveComparison], ...] = (
     Claim("rho", "rho per app, live against simulated", Quantity("5 %", 5.0), _same_rho, "rho"),
     Claim(
         "replay",
@@ -339,7 +339,7 @@ CLAIMS: tuple[Claim[Comparison], ...] = (
 )
 
 
-def _table(found: Comparison) -> NumberTable:
+def _table(found: LiveComparison) -> NumberTable:
     rows = [
         (
             pair.seed,

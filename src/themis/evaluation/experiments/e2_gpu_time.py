@@ -8,7 +8,15 @@ from itertools import pairwise
 from themis.core.model import CLUSTER
 from themis.core.model.zoo import CATEGORY_SHARES, models_of_category, slowdown_of
 from themis.evaluation.checks import EITHER, above, below, ratio
-from themis.evaluation.claims import NO_VALUE, Answer, Claim, Quantity, check, details, quantity
+from themis.evaluation.claims import (
+    NO_VALUE,
+    Claim,
+    ClaimAnswer,
+    Quantity,
+    check,
+    details,
+    quantity,
+)
 from themis.evaluation.comparisons import of_all, with_seeds
 from themis.evaluation.experiment import Experiment, Figure, Findings, Results
 from themis.evaluation.figures.charts import plot_ranges
@@ -91,7 +99,7 @@ def plan(results: Results) -> Iterable[RunConfig]:
     return matrix(results).configs()
 
 
-def _equal(measured: MatrixNumbers) -> Answer:
+def _equal(measured: MatrixNumbers) -> ClaimAnswer:
     """How far GPU time on W1 is from that of the paper's four at most."""
     found = {
         policy: [measured.factor("gpu_hours", of=("w1", policy), over=("w1", one))
@@ -109,7 +117,7 @@ def _equal(measured: MatrixNumbers) -> Answer:
 
     seeds = {policy: min(item.seeds for item in items) for policy, items in found.items()}
     each = zip(PAPERS, found[OURS], strict=True)
-    return Answer(
+    return ClaimAnswer(
         within(OURS),
         measured.judged(farthest[OURS] <= EQUAL, *(("w1", name) for name in (OURS, *PAPERS))),
         with_seeds(within(LITERAL), seeds[LITERAL], seeds[OURS]),

@@ -5,7 +5,7 @@ from functools import partial
 
 from themis.core.fairness.ideal_time import Convention
 from themis.evaluation.checks import EITHER, above, estimates, mean_text, ratio
-from themis.evaluation.claims import Answer, Claim, Verdict, check, details, quantity
+from themis.evaluation.claims import Claim, ClaimAnswer, Verdict, check, details, quantity
 from themis.evaluation.comparisons import with_seeds
 from themis.evaluation.experiment import FEWER_REPORT_SEEDS, Experiment, Figure, Findings, Results
 from themis.evaluation.figures.charts import plot_ranges
@@ -66,7 +66,7 @@ def plan(results: Results) -> Iterable[RunConfig]:
     return matrix(results).configs()
 
 
-def _level(measured: MatrixNumbers, job: str) -> Answer:
+def _level(measured: MatrixNumbers, job: str) -> ClaimAnswer:
     """Whether rho is as low as the paper's, and whether that distinguishes the policy."""
     ours, literal = estimates(measured, job, "w2")
     most = SLACK * PAPER[job][OURS]
@@ -75,7 +75,7 @@ def _level(measured: MatrixNumbers, job: str) -> Answer:
     if verdict is Verdict.HOLDS and not any(other > most for other in others):
         verdict = Verdict.UNDECIDED
     same = all(mean <= most for mean in (ours.mean, *others))
-    return Answer(
+    return ClaimAnswer(
         quantity(ours.mean),
         verdict,
         with_seeds(quantity(literal.mean), literal.runs, ours.runs),

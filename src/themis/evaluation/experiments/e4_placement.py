@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from functools import partial
 
-from themis.evaluation.claims import Answer, Claim, Quantity, all_of, check, details, quantity
+from themis.evaluation.claims import Claim, ClaimAnswer, Quantity, all_of, check, details, quantity
 from themis.evaluation.comparisons import at_least, of_all, with_seeds
 from themis.evaluation.experiment import Experiment, Figure, Findings, Results
 from themis.evaluation.figures.measured import by_group, labels, records_of, seeds_text
@@ -37,7 +37,7 @@ def plan(results: Results) -> Iterable[RunConfig]:
     return matrix(results).configs()
 
 
-def _near_one(measured: MatrixNumbers) -> Answer:
+def _near_one(measured: MatrixNumbers) -> ClaimAnswer:
     """The lowest mean score of a policy and the paper's four on W1."""
 
     def lowest(policy: str) -> tuple[float, int]:
@@ -47,14 +47,14 @@ def _near_one(measured: MatrixNumbers) -> Answer:
         return of_all(min, means), same.count(*cells)
 
     (ours, seeds), (literal, fewer) = lowest(OURS), lowest(LITERAL)
-    return Answer(
+    return ClaimAnswer(
         quantity(ours, ".3f"),
         measured.judged(ours >= NEAR_ONE, *(("w1", name) for name in (OURS, *PAPERS))),
         with_seeds(quantity(literal, ".3f"), fewer, seeds),
     )
 
 
-def _best(measured: MatrixNumbers) -> Answer:
+def _best(measured: MatrixNumbers) -> ClaimAnswer:
     """Ours against each of the others, and Gandiva against the other three, on W2."""
     same = measured.paired(*(("w2", name) for name in (OURS, *PAPERS)))
     score = {name: same.estimate("score", ("w2", name)).mean for name in (OURS, *PAPERS)}
@@ -63,7 +63,7 @@ def _best(measured: MatrixNumbers) -> Answer:
     pairs = [(OURS, name) for name in PAPERS]
     pairs += [("gandiva", name) for name in PAPERS if name != "gandiva"]
     found = [measured.factor("score", of=("w2", one), over=("w2", than)) for one, than in pairs]
-    return Answer(
+    return ClaimAnswer(
         quantity(score[OURS], ".3f"),
         all_of(at_least(item, 1.0) for item in found),
         with_seeds(quantity(literal.mean, ".3f"), literal.runs, same.count(("w2", OURS))),

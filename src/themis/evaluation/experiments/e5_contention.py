@@ -6,8 +6,8 @@ from functools import partial
 from themis.evaluation.checks import estimates, mean_text
 from themis.evaluation.claims import (
     NO_VALUE,
-    Answer,
     Claim,
+    ClaimAnswer,
     Quantity,
     Verdict,
     details,
@@ -37,11 +37,11 @@ def plan(results: Results) -> Iterable[RunConfig]:
     return matrix(results).configs()
 
 
-def _alone(measured: MatrixNumbers, contention: int) -> Answer:
+def _alone(measured: MatrixNumbers, contention: int) -> ClaimAnswer:
     """Whether ours is fair and none of the paper's four is."""
     ours = (contention, OURS)
     if not measured.present[ours]:
-        return Answer(NO_VALUE, Verdict.UNDECIDED)
+        return ClaimAnswer(NO_VALUE, Verdict.UNDECIDED)
     cells = [(contention, name) for name in (OURS, *PAPERS)]
     same = measured.paired(*cells)
     mean = {name: same.estimate("max_rho", (contention, name)).mean for name in (OURS, *PAPERS)}
@@ -52,7 +52,7 @@ def _alone(measured: MatrixNumbers, contention: int) -> Answer:
         verdict = Verdict.PARTLY
     _, literal = estimates(measured, "max_rho", contention)
     pair = measured.paired(ours, (contention, "equal-share"))
-    return Answer(
+    return ClaimAnswer(
         with_seeds(quantity(mean[OURS]), same.count(ours), len(measured.seeds)),
         verdict,
         with_seeds(quantity(literal.mean), literal.runs, same.count(ours)),

@@ -5,7 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 
-from themis.evaluation.claims import NO_VALUE, Answer, Claim, Quantity, Verdict, check, quantity
+from themis.evaluation.claims import (
+    NO_VALUE,
+    Claim,
+    ClaimAnswer,
+    Quantity,
+    Verdict,
+    check,
+    quantity,
+)
 from themis.evaluation.comparisons import FEWEST
 from themis.evaluation.experiment import Experiment, Figure, Findings, Results, Row, number_table
 from themis.evaluation.figures.charts import Bars, plot_bars
@@ -78,7 +86,7 @@ def _enough(costs: Costs) -> bool:
     return len({timing.config.seed for timing, _ in costs[OURS]}) >= FEWEST
 
 
-def _time(costs: Costs, step: str) -> Answer:
+def _time(costs: Costs, step: str) -> ClaimAnswer:
     found = {
         policy: (typical(each, step, "median"), typical(each, step, "p95"))
         for policy, each in costs.items()
@@ -87,7 +95,7 @@ def _time(costs: Costs, step: str) -> Answer:
     verdict = Verdict.UNDECIDED
     if math.isfinite(ours[0]) and _enough(costs):
         verdict = Verdict.HOLDS if ours[0] <= median and ours[1] <= high else Verdict.FAILS
-    return Answer(_pair(*ours), verdict, _pair(*found[LITERAL]))
+    return ClaimAnswer(_pair(*ours), verdict, _pair(*found[LITERAL]))
 
 
 def _share(timing: Timing, durations: float) -> float:
@@ -96,7 +104,7 @@ def _share(timing: Timing, durations: float) -> float:
     return 100.0 * total / durations
 
 
-def _overhead(costs: Costs) -> Answer:
+def _overhead(costs: Costs) -> ClaimAnswer:
     means = {}
     for policy, each in costs.items():
         shares = [_share(timing, durations) for timing, durations in each if durations]
@@ -105,7 +113,7 @@ def _overhead(costs: Costs) -> Answer:
     if math.isfinite(ours) and _enough(costs):
         verdict = Verdict.HOLDS if ours <= OVERHEAD[0] else Verdict.PARTLY
         verdict = Verdict.FAILS if ours > OVERHEAD[1] else verdict
-    return Answer(_percent(ours), verdict, _percent(means[LITERAL]))
+    return ClaimAnswer(_percent(ours), verdict, _percent(means[LITERAL]))
 
 
 def _percent(value: float) -> Quantity:
@@ -115,8 +123,8 @@ def _percent(value: float) -> Quantity:
     return quantity(value, f".{max(1, 1 - math.floor(math.log10(value)))}f", " %")
 
 
-def _assumed(_: Costs, text: str) -> Answer:
-    return Answer(Quantity(text), Verdict.BY_CONSTRUCTION, printed=None)
+def _assumed(_: Costs, text: str) -> ClaimAnswer:
+    return ClaimAnswer(Quantity(text), Verdict.BY_CONSTRUCTION, printed=None)
 
 
 _MODEL = JobCosts()

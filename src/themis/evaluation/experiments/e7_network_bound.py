@@ -7,8 +7,8 @@ from functools import partial
 from themis.evaluation.checks import EITHER, above, below, compared, ratio
 from themis.evaluation.claims import (
     NO_VALUE,
-    Answer,
     Claim,
+    ClaimAnswer,
     Detail,
     Quantity,
     Verdict,
@@ -85,7 +85,7 @@ def _by_reference(measured: MatrixNumbers, other: str) -> tuple[Detail, ...]:
     return details(("by rho_ref", ref.shown))
 
 
-def _excess(measured: MatrixNumbers) -> Answer:
+def _excess(measured: MatrixNumbers) -> ClaimAnswer:
     """GPU time above the bare work, against Gandiva's."""
 
     def against(policy: str) -> Factor:
@@ -122,24 +122,24 @@ def _parts(measured: MatrixNumbers, cell: Cell) -> str:
     )
 
 
-def _worst(measured: MatrixNumbers) -> Answer:
+def _worst(measured: MatrixNumbers) -> ClaimAnswer:
     """At which share max rho is largest, on the seeds that all shares have."""
     shares = [float(share) for share, policy in measured.by_cell if policy == OURS]
     cells = [(share, OURS) for share in shares]
     if not all(map(measured.count, cells)):  # the largest of the finished ones would say nothing
-        return Answer(NO_VALUE, Verdict.UNDECIDED)
+        return ClaimAnswer(NO_VALUE, Verdict.UNDECIDED)
     same = measured.paired(*cells)
     means = {share: same.estimate("max_rho", (share, OURS)).mean for share in shares}
     largest = best(means, max)
     if largest is None:
-        return Answer(NO_VALUE, Verdict.UNDECIDED)
+        return ClaimAnswer(NO_VALUE, Verdict.UNDECIDED)
     ours = quantity(100 * largest, ".0f", " %")
     each = ", ".join(f"{mean:.2f} at {share:.0%}" for share, mean in means.items())
     on = (f"on seeds {seed_text(same.seeds)}", each)
     if not set(MIDDLE) < set(shares):
-        return Answer(ours, Verdict.UNDECIDED, details=details(on))
+        return ClaimAnswer(ours, Verdict.UNDECIDED, details=details(on))
     verdict, nearest = _middle_or_outside(same, means)
-    return Answer(ours, verdict, details=details(on, nearest))
+    return ClaimAnswer(ours, verdict, details=details(on, nearest))
 
 
 def _middle_or_outside(same: MatrixNumbers, means: Mapping[float, float]) -> tuple[Verdict, Detail]:

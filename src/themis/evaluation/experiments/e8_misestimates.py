@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 
 from themis.evaluation.checks import compared
-from themis.evaluation.claims import Answer, Claim, Quantity, details, quantity
+from themis.evaluation.claims import Claim, ClaimAnswer, Quantity, details, quantity
 from themis.evaluation.comparisons import Factor, best, mean_ratio
 from themis.evaluation.experiment import FEWER_REPORT_SEEDS, Experiment, Findings, Results
 from themis.evaluation.metrics import LITERAL, MAIN, OURS
@@ -43,7 +43,7 @@ def _change(measured: MatrixNumbers, name: str, policy: str, error: float = MOST
     return mean_ratio(measured.values(name, (error, policy)), measured.values(name, (NONE, policy)))
 
 
-def _answer(measured: MatrixNumbers) -> Answer:
+def _answer(measured: MatrixNumbers) -> ClaimAnswer:
     ours, literal = (_change(measured, "max_rho", policy) for policy in POLICIES)
     errors = [float(value) for value, policy in measured.by_cell if policy == OURS]
     changes = {x: abs(_change(measured, "max_rho", OURS, x).mean - 1) for x in errors}

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from themis.evaluation.claims import Answer, Claim, Quantity, Verdict, check, details, quantity
+from themis.evaluation.claims import Claim, ClaimAnswer, Quantity, Verdict, check, details, quantity
 from themis.evaluation.comparisons import FEWEST, best, with_seeds
 from themis.evaluation.experiment import (
     REPORT_SEEDS,
@@ -169,16 +169,16 @@ def judge(found: Iterable[Estimate]) -> Verdict:
     return Verdict.UNDECIDED
 
 
-def _no_gain(gains: Gains, case: LyingCase, literal: LyingCase | None) -> Answer:
+def _no_gain(gains: Gains, case: LyingCase, literal: LyingCase | None) -> ClaimAnswer:
     ours = _best_lie(gains, case)
     verdict = judge(item for x, item in gains[case].items() if x)
     if literal is None:
-        return Answer(_percent(ours), verdict)
+        return ClaimAnswer(_percent(ours), verdict)
     most = _best_lie(gains, literal)
-    return Answer(_percent(ours), verdict, with_seeds(_percent(most), most.runs, ours.runs))
+    return ClaimAnswer(_percent(ours), verdict, with_seeds(_percent(most), most.runs, ours.runs))
 
 
-def _loss(gains: Gains) -> Answer:
+def _loss(gains: Gains) -> ClaimAnswer:
     """The gain of the largest lie; all beyond the turn must surely lose, and sharply."""
     beyond = [item for x, item in gains[MAIN].items() if x > TURN]
     sure = all(item.half is not None and item.mean + item.half < 0 for item in beyond)
@@ -188,7 +188,7 @@ def _loss(gains: Gains) -> Answer:
         verdict = Verdict.UNDECIDED
     ours, literal = (gains[case][max(gains[case])] for case in (MAIN, PRINTED))
     smallest = min(x for x in gains[MAIN] if x)
-    return Answer(
+    return ClaimAnswer(
         _percent(ours),
         verdict,
         with_seeds(_percent(literal), literal.runs, ours.runs),

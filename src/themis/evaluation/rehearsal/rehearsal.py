@@ -30,7 +30,7 @@ from themis.evaluation.rehearsal.pretend_engine import PretendEngine, ProcessOve
 from themis.evaluation.rehearsal.virtual_loop import AtOnce, run_virtually
 from themis.node.disk import NodeDisk
 from themis.node.node import Node, NodeSettings
-from themis.node.shared_storage import SharedStorage
+from themis.node.shared_folder import SharedFolder
 from themis.protocol.agent_messages import AgentReport, HostedApps, News, SubmittedApp
 from themis.protocol.node_messages import NodeReport, Orders
 from themis.recording.agent_log import AgentEntry, AgentLog
@@ -233,7 +233,7 @@ class _Rehearsal:
             PretendEngine(machine, truth),
             door,
             disk,
-            storage=SharedStorage(shared, machine.name),
+            storage=SharedFolder(shared, machine.name),
             trust_tenants=True,
             settings=NodeSettings(measure_every=LOOK_EVERY, health_every=86400.0),
             rng=random.Random(machine.name),

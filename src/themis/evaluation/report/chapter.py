@@ -16,7 +16,7 @@ from themis import __version__
 from themis.errors import ConfigError, RefusedError
 from themis.evaluation.claims import CheckedClaim
 from themis.evaluation.experiment import Experiment, Figure, Findings, NumberTable, Scope
-from themis.evaluation.explanations import Explanation
+from themis.evaluation.explanations import ExperimentNotes
 from themis.evaluation.provenance import seed_text
 from themis.recording.atomic_files import writable, write_whole
 from themis.recording.codec import decode, dumps, loads
@@ -195,7 +195,9 @@ def write_chapter(
     return chapter
 
 
-def _used(explanation: Explanation, claims: Iterable[CheckedClaim]) -> tuple[tuple[str, str], ...]:
+def _used(
+    explanation: ExperimentNotes, claims: Iterable[CheckedClaim]
+) -> tuple[tuple[str, str], ...]:
     headings = {claim.why for claim in claims}
     return tuple(section for section in explanation.sections if section[0] in headings)
 

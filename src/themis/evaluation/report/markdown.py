@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import assert_never
 
 from themis.errors import ConfigError
+from themis.evaluation.metric_table import MetricTable, write_run_table
 from themis.evaluation.registry import holdings
 from themis.evaluation.report.document import (
     Block,
@@ -22,7 +23,6 @@ from themis.evaluation.report.document import (
     TextTable,
     document,
 )
-from themis.evaluation.run_table import RunTable, write_run_table
 from themis.recording.atomic_files import check_folder, writable, write_whole
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#])")
@@ -63,7 +63,7 @@ def _generated(page: Path) -> bool:
     return start in {b"", _START.encode()}
 
 
-def write_results(out: Path, page: Path, table: RunTable | None = None) -> list[Path]:
+def write_results(out: Path, page: Path, table: MetricTable | None = None) -> list[Path]:
     """Write the page, and its figures and the table of runs into a folder beside it.
 
     A file `summary.md` in that folder is hand-written: it comes first on the page.

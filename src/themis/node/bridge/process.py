@@ -23,7 +23,7 @@ from themis.node.bridge.bridge import Bridge, BridgedNode, bridge_folder
 from themis.node.disk import NodeDisk
 from themis.node.node import Node
 from themis.node.process import check_reachable, check_shared, owners_of
-from themis.node.shared_storage import SharedStorage
+from themis.node.shared_folder import SharedFolder
 from themis.rpc.client import Connection, Credentials, NodeClient, refused
 
 _LOG = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ async def _open_node(
             engine,
             NodeClient(connection),
             disk,
-            storage=SharedStorage(shared, machine.name) if shared is not None else None,
+            storage=SharedFolder(shared, machine.name) if shared is not None else None,
             trust_tenants=trust,
             refused=partial(refused, given.server),
         )

@@ -47,7 +47,7 @@ class Submission:
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
+class QuotaBody:
     """The most GPUs that an owner may hold; null for no limit."""
 
     __pydantic_config__ = KNOWN_KEYS
@@ -88,7 +88,7 @@ class ForecastRequest(CaseChanges):
 
 
 SUBMISSION = Validator(Submission, "body")
-QUOTA = Validator(Quota, "body")
+QUOTA = Validator(QuotaBody, "body")
 WEIGHT = Validator(Weight, "body")
 NEW_TOKEN = Validator(NewToken, "body")
 FORECAST = Validator(ForecastRequest, "body")

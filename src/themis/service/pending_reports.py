@@ -30,7 +30,7 @@ class _HeldReport:
             self.orders.set_exception(UnavailableError(reason))
 
 
-class NodeReports:
+class PendingReports:
     """The last report of each node, while it waits for its answer."""
 
     def __init__(self, loop: StewardLoop, logs: LogRequests) -> None:

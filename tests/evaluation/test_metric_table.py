@@ -10,9 +10,9 @@ from themis.errors import ConfigError
 from themis.evaluation.experiment import Experiment, Results, Scope
 from themis.evaluation.experiments import e1_finish_time_fairness as e1
 from themis.evaluation.experiments import e8_misestimates as e8
+from themis.evaluation.metric_table import MetricTable, read_run_table, write_run_table
 from themis.evaluation.registry import EXPERIMENTS
 from themis.evaluation.report.document import verdict_text
-from themis.evaluation.run_table import RunTable, read_run_table, write_run_table
 from themis.sim.config import RunConfig
 from themis.sim.runs.result_cache import ResultCache
 
@@ -44,7 +44,7 @@ def test_a_table_gives_the_claims_that_the_runs_give(begun: Any, tmp_path: Path)
 
 def test_a_table_keeps_options_and_leaves_out_what_no_claim_uses(tmp_path: Path) -> None:
     config = RunConfig(workload="w2", seed=3, policy="gandiva", options={"lease": "5m", "f": 0.5})
-    table = RunTable()
+    table = MetricTable()
     table.add(config, {"max_rho": 1.23456789, "most_fair": 0.5, "jain": 0.9, "moves": float("nan")})
     write_run_table(tmp_path / "runs.csv", table)
     assert read_run_table(tmp_path / "runs.csv").given == {repr(config): {"max_rho": 1.23457}}

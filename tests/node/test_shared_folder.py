@@ -13,7 +13,7 @@ from tests.support.grpc_service import until
 from themis.node.core import events as ev
 from themis.node.health import Health
 from themis.node.runs import EventAt
-from themis.node.shared_storage import MARKS, SharedStorage, marked_by
+from themis.node.shared_folder import MARKS, SharedFolder, marked_by
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_nodes_with_the_same_folder_see_the_same_mark(root: Path) -> None:
-    first, second = SharedStorage(root, "m1"), SharedStorage(root, "m0")
+    first, second = SharedFolder(root, "m1"), SharedFolder(root, "m0")
     mark = first.look("aa")
     assert mark.startswith("aa.m1.")
     # One that joins later changes nothing, whatever its name is.
@@ -35,12 +35,12 @@ def test_nodes_with_the_same_folder_see_the_same_mark(root: Path) -> None:
 
 def test_another_folder_has_another_mark(root: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    other = SharedStorage(tmp_path / "other", "m0")
-    assert SharedStorage(root, "m0").look("aa") != other.look("aa")
+    other = SharedFolder(tmp_path / "other", "m0")
+    assert SharedFolder(root, "m0").look("aa") != other.look("aa")
 
 
 def test_a_folder_that_was_copied_or_unmounted_is_another_one(root: Path, tmp_path: Path) -> None:
-    node, other = SharedStorage(root, "m0"), SharedStorage(root, "m1")
+    node, other = SharedFolder(root, "m0"), SharedFolder(root, "m1")
     before = node.look("aa")
     os.utime(root / MARKS / "aa.m0", ns=(1, 1))
     assert other.look("aa") == before
@@ -49,16 +49,16 @@ def test_a_folder_that_was_copied_or_unmounted_is_another_one(root: Path, tmp_pa
     node.root.mkdir()
     assert node.look("aa") != other.look("aa")
     # Also if somebody had copied everything there.
-    copied = SharedStorage(tmp_path / "copy", "m0")
+    copied = SharedFolder(tmp_path / "copy", "m0")
     shutil.copytree(root, copied.root)
     assert copied.look("aa") != other.look("aa")
 
 
 def test_marks_of_an_earlier_service_do_not_count(root: Path) -> None:
-    old = SharedStorage(root, "m0").look("aa")
-    new = SharedStorage(root, "m1").look("bb")
+    old = SharedFolder(root, "m0").look("aa")
+    new = SharedFolder(root, "m1").look("bb")
     assert new.startswith("bb.m1.")
-    assert SharedStorage(root, "m0").look("bb") != old
+    assert SharedFolder(root, "m0").look("bb") != old
     assert sorted(path.name for path in (root / MARKS).iterdir()) == ["bb.m0", "bb.m1"]
 
 
@@ -67,17 +67,17 @@ def test_invalid_mark_is_skipped(root: Path) -> None:
     (root / MARKS / "aa.evil").symlink_to("/etc/passwd")
     (root / MARKS / "aa.full").write_text("x" * 100)
     os.mkfifo(root / MARKS / "aa.pipe")
-    assert SharedStorage(root, "m0").look("aa").startswith("aa.m0.")
+    assert SharedFolder(root, "m0").look("aa").startswith("aa.m0.")
 
 
 def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="is it mounted"):
-        SharedStorage(tmp_path / "gone", "m0").look("aa")
+        SharedFolder(tmp_path / "gone", "m0").look("aa")
     assert marked_by(tmp_path / "gone") == []
     assert not (tmp_path / "gone").exists()
 
 
-class Stuck(SharedStorage):
+class Stuck(SharedFolder):
     """A folder on a server that is down."""
 
     def __init__(self) -> None:

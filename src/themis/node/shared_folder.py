@@ -19,7 +19,7 @@ _NONCE = re.compile(r"[0-9a-z]{1,64}\Z")
 _TEXT = re.compile(r"[0-9a-f]{16}\Z")
 
 
-class SharedStorage:
+class SharedFolder:
     """The shared folder as one node sees it."""
 
     def __init__(self, root: Path, node: str) -> None:

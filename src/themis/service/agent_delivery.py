@@ -63,7 +63,7 @@ AGENT_POLL = 10.0
 """Seconds after which an agent without news is answered: well within its time to live."""
 
 
-class AgentSessions(AgentPort):
+class AgentDelivery(AgentPort):
     """The outboxes of all agents, and their calls that wait for news."""
 
     def __init__(self, loop: StewardLoop, absent: Iterable[AppId], ended: EndedApps) -> None:

@@ -38,7 +38,7 @@ Numbers = dict[str, float]
 
 
 @dataclass(slots=True)
-class RunTable:
+class MetricTable:
     """Metrics of runs: those read from a file, and those measured since."""
 
     given: dict[str, Numbers] = field(default_factory=dict)
@@ -51,13 +51,13 @@ class RunTable:
         known.update(numbers)
 
 
-def read_run_table(path: Path) -> RunTable:
+def read_run_table(path: Path) -> MetricTable:
     """The metrics in a file.
 
     Raises:
         ConfigError: The file is damaged.
     """
-    table = RunTable()
+    table = MetricTable()
     try:
         with path.open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
@@ -81,7 +81,7 @@ def _config(row: Mapping[str, str]) -> RunConfig:
     )
 
 
-def write_run_table(path: Path, table: RunTable) -> None:
+def write_run_table(path: Path, table: MetricTable) -> None:
     """Write what was measured, to six digits.
 
     Raises:
@@ -94,7 +94,7 @@ def write_run_table(path: Path, table: RunTable) -> None:
     write_whole(path, text.getvalue().encode(), "docs")
 
 
-def _rows(table: RunTable) -> Iterable[list[object]]:
+def _rows(table: MetricTable) -> Iterable[list[object]]:
     for config, numbers in table.measured.values():
         keys = [
             config.cluster,
