@@ -13,7 +13,7 @@ from tests.support.browsers import LIMIT, Live, Tab, Tabs
 from tests.support.http_service import says_that_it_is_empty
 from tests.support.requirements import missing
 from tests.support.sample_runs import small_run
-from tests.support.small_sims import sim_app, workload_of
+from tests.support.small_sims import sim_app, snapshot_after, workload_of
 from themis.core.arbiter import Settings
 from themis.core.arbiter.events import AppSuspended
 from themis.core.model import AppId, Machine, Topology
@@ -67,10 +67,9 @@ def snapshot(tmp_path: Path) -> Iterator[str]:
     fork = Fork(topology, apps, policy("equal-share"), Settings(), seed=1, costs=NO_COSTS)
     fork.advance(1000.0)
     fork.look(1000.0)
-    fork._post(AppSuspended(1000.0, AppId("waits"), Reason.PAUSED_BY_USER))
-    fork._work_off()
+    pause = AppSuspended(1000.0, AppId("waits"), Reason.PAUSED_BY_USER)
     path = tmp_path / "monday.json"
-    write_snapshot(fork.snapshot("equal-share"), path)
+    write_snapshot(snapshot_after(fork, apps, pause), path)
     with serve([open_snapshot(path)]) as url:
         yield url
 

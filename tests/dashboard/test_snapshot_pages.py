@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.small_sims import sim_app, workload_of
+from tests.support.small_sims import sim_app, snapshot_after, workload_of
 from themis.core.arbiter import Settings
 from themis.core.arbiter.events import AppSuspended, MachineCordoned, MachineLeft
 from themis.core.model import AppId, Machine, Topology
@@ -28,18 +28,19 @@ def path(tmp_path: Path) -> Path:
         sim_app("paused", work=2e5, max_gpus=4),
         sim_app("small", work=2e5, max_gpus=2),
     )
-    fork = Fork(
-        Topology(tuple(machines)), workload_of(*apps), policy("equal-share"), Settings(), seed=1,
-        costs=NO_COSTS,
-    )  # fmt: skip
+    topology, workload = Topology(tuple(machines)), workload_of(*apps)
+    fork = Fork(topology, workload, policy("equal-share"), Settings(), seed=1, costs=NO_COSTS)
     fork.advance(1000.0)
     fork.look(1000.0)
-    fork._post(AppSuspended(1000.0, AppId("paused"), Reason.PAUSED_BY_USER))
-    fork._post(MachineCordoned(1000.0, "m3"))
-    fork._post(MachineLeft(1000.0, "m4"))
-    fork._work_off()
+    taken = snapshot_after(
+        fork,
+        workload,
+        AppSuspended(1000.0, AppId("paused"), Reason.PAUSED_BY_USER),
+        MachineCordoned(1000.0, "m3"),
+        MachineLeft(1000.0, "m4"),
+    )
     where = tmp_path / "monday.json"
-    write_snapshot(fork.snapshot("equal-share"), where)
+    write_snapshot(taken, where)
     return where
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.small_sims import snapshot_after
 from themis.core.arbiter import Settings
 from themis.core.arbiter.events import AppSuspended
 from themis.core.model import AppId, AppSpec, JobId, JobSpec, Machine, OwnerId, Phase, Topology
@@ -177,9 +178,8 @@ def test_paused_app_stays_paused_and_delays_no_other() -> None:
     fork = Fork(MACHINES, workload, policy("equal-share"), Settings(), seed=1, costs=NO_COSTS)
     fork.advance(1000.0)
     fork.look(1000.0)
-    fork._post(AppSuspended(1000.0, AppId("paused"), Reason.PAUSED_BY_USER))
-    fork._work_off()
-    snapshot = replace(fork.snapshot("equal-share"), agenda=None)
+    pause = AppSuspended(1000.0, AppId("paused"), Reason.PAUSED_BY_USER)
+    snapshot = replace(snapshot_after(fork, workload, pause), agenda=None)
     found = of(snapshot, ForecastCase("as written", spec("new", 8.0, gpus=8)))
     assert mid(found.finish) == pytest.approx(HOUR, abs=150.0)
 
@@ -211,9 +211,8 @@ def test_an_app_is_waited_for_however_long_everybody_else_is_paused() -> None:
     short = Settings(lease=60.0)
     fork = Fork(MACHINES, workload, policy("equal-share"), short, seed=1, costs=NO_COSTS)
     fork.advance(100.0)
-    fork._post(AppSuspended(100.0, AppId("paused"), Reason.PAUSED_BY_USER))
-    fork._work_off()
-    snapshot = replace(fork.snapshot("equal-share"), agenda=None)
+    pause = AppSuspended(100.0, AppId("paused"), Reason.PAUSED_BY_USER)
+    snapshot = replace(snapshot_after(fork, workload, pause), agenda=None)
     found = of(snapshot, ForecastCase("tomorrow", spec("new", 1.0), delay=24 * HOUR))
     assert mid(found.start) == pytest.approx(24 * HOUR, abs=120.0)
     assert (found.seeds, found.unfinished) == (2, 0)

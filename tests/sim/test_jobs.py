@@ -45,7 +45,7 @@ class Clock:
             topology=lambda: TOPOLOGY,
             costs=self.costs,
             seed=self.seed,
-            at=self._at,
+            at=self.at,
             started=lambda at, app, job, gpus: self._note(at, "start", app),
             stopped=lambda at, app, job, gpus: self._note(at, "stop", app),
             reached=lambda at, app, job: self._note(at, "reach", app),
@@ -54,7 +54,7 @@ class Clock:
         for app in (A, B):
             self.nodes.add(app, [JobSpec(J0, 2.0, 4, slowdown=slow)])
 
-    def _at(self, time: float, action: Callable[[float], None]) -> None:
+    def at(self, time: float, action: Callable[[float], None]) -> None:
         self._pushed += 1
         heapq.heappush(self._heap, (time, self._pushed, action))
 
@@ -243,7 +243,7 @@ def test_job_stopped_as_it_reaches_its_target_has_reached_it(costs: JobCosts, go
     clock = Clock(costs)
     end = 100.0 + costs.restart_median
     # Before anything of that moment happens by itself, as when a round opens there.
-    clock._at(end, lambda _: clock.stop(A))
+    clock.at(end, lambda _: clock.stop(A))
     clock.start(A, [0], until=50.0)
     clock.run()
     assert clock.story == [(0.0, "start", "a"), (gone, "stop", "a"), (gone, "reach", "a")]
@@ -257,7 +257,7 @@ def test_job_at_its_target_does_not_move_elsewhere() -> None:
         clock.stop(A)
         clock.start(A, [4], until=50.0)
 
-    clock._at(100.0, move)
+    clock.at(100.0, move)
     clock.start(A, [0], until=50.0)
     clock.run()
     assert clock.story == [(0.0, "start", "a"), (100.0, "stop", "a"), (100.0, "reach", "a")]
@@ -270,7 +270,7 @@ def test_a_job_that_moves_on_to_a_later_target_goes_on() -> None:
         clock.stop(A)
         clock.start(A, [4], until=60.0)
 
-    clock._at(100.0, move)
+    clock.at(100.0, move)
     clock.start(A, [0], until=50.0)
     clock.run()
     assert [what for _, what, _ in clock.story] == ["start", "stop", "start", "stop", "reach"]

@@ -28,10 +28,12 @@ from themis.core.model import (
 )
 from themis.core.policies import Policy, policy
 from themis.errors import InvariantError
+from themis.recording.cluster_snapshots import Snapshot
 from themis.sim.driver import Observer, Simulation
 from themis.sim.iteration_measuring import NO_LEARNING, Learning
 from themis.sim.modelled_jobs import NO_COSTS, JobCosts
 from themis.sim.outcome import SimulationOutcome
+from themis.sim.snapshot_sim import Fork
 from themis.sim.workloads import SimApp, Workload
 
 NO_LEAD = Settings(bid_deadline=0.001, solve_budget=0.001, grace=0.0, heartbeat=0.0)
@@ -185,3 +187,11 @@ class Auditor:
                 self.ended.append(record.app)
             case _:
                 pass
+
+
+def snapshot_after(fork: Fork, workload: Workload, *first: events.Event) -> Snapshot:
+    """A snapshot of a run under equal shares, after events that happen at once."""
+    rule, truths = policy("equal-share"), {app.spec.id: app for app in workload.apps}
+    taken = fork.snapshot("equal-share")
+    later = Fork.of(taken, truths, (), rule, seed=1, costs=NO_COSTS, first=first)
+    return later.snapshot("equal-share")
