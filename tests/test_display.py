@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.notebooks import terminal_text
 from themis.answers import Answer, Answers
 from themis.display import Sheet, Table, shown
 
@@ -80,7 +81,7 @@ def test_hostile_names_are_shown_as_harmless_text(text: str) -> None:
         html = answer._repr_html_()
         reading = read(html)
         assert len(html) < 20_000
-        for line in answer._sheet().text().split("\n"):
+        for line in terminal_text(answer).split("\n"):
             assert line.isprintable()
         if text.isprintable() and len(text) < 100:
             assert text in " ".join(reading.words)
@@ -104,7 +105,7 @@ def test_hostile_names_are_shown_as_harmless_text(text: str) -> None:
 )
 def test_answers_of_any_shape_can_be_shown(answer: Answer) -> None:
     read(answer._repr_html_())
-    assert answer._sheet().text() is not None
+    terminal_text(answer)
 
 
 def test_an_answer_is_the_dict_that_it_is() -> None:
@@ -122,15 +123,8 @@ def test_an_answer_is_the_dict_that_it_is() -> None:
 
 
 def test_without_a_browser_ipython_shows_the_same_as_text() -> None:
-    class Printer:
-        said = ""
-
-        def text(self, text: str) -> None:
-            self.said += text
-
-    printer = Printer()
-    Answer(apps=[{"app": "sweep", "owner": "ann", "rho": 1.5}])._repr_pretty_(printer, cycle=False)
-    first, rule, row = printer.said.split("\n")
+    answer = Answer(apps=[{"app": "sweep", "owner": "ann", "rho": 1.5}])
+    first, rule, row = terminal_text(answer).split("\n")
     assert first.split() == ["app", "owner", "held", "wanted", "rho", "reason"]
     assert set(rule) == {"─"}
     assert row.split() == ["sweep", "ann", "-", "-", "1.5", "-"]

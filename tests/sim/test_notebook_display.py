@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from tests.support.notebooks import terminal_text
 from themis.core.fairness.ideal_time import Convention
 from themis.display import shown
 from themis.sim import RunConfig, compare, run
@@ -16,7 +17,7 @@ def test_a_run_is_a_table_with_the_worst_off_app_first() -> None:
     assert "equal-share on demo16: w2, 2 apps, seed 1" in html
     assert html.count("<tr>") == 3
     worst = max(result.apps, key=lambda app: app.rho_ref[Convention.FAIR_SHARE]).app
-    lines = result._sheet().text().splitlines()
+    lines = terminal_text(result).splitlines()
     assert lines[3].startswith(worst)
     assert f"max rho_ref {result.summary['max_rho_ref']['fair_share']:.2f}" in html
 
@@ -41,4 +42,4 @@ def test_a_comparison_is_the_table_of_the_command_line() -> None:
     assert html.count("<tr>") == 3
     found = comparison.estimates("fifo")["max_rho_ref"].shown(".2f")
     assert f">{found}<" in html
-    assert "max rho_ref" in comparison._sheet().text()
+    assert "max rho_ref" in terminal_text(comparison)
