@@ -129,7 +129,7 @@ def test_an_app_that_cannot_be_served_now_gets_a_warning(
             await http.call("root", "PUT", "/v1/owners/ann/quota", {"gpus": quota})
         for gpu in range(broken):
             event = ev.GpuQuarantined(http.service.now(), GpuId(gpu), "it is broken")
-            http.service.steward._lifecycle.feed(event)
+            http.service.loop.apply(event)
         body = {"app": FILE | {"gpus": {"per_job_min": 2, "per_job_max": 4}}, "key": "k"}
         for change in ({"dry_run": True}, {}):
             answer = (await http.call("ann", "POST", "/v1/apps", body | change)).json()

@@ -46,11 +46,13 @@ class HttpService:
         service: Service,
         token_store: TokenStore,
         client: httpx.AsyncClient,
+        transport: httpx.ASGITransport,
         api: ApiContext,
     ) -> None:
         self.service = service
         self.api = api
         self.client = client
+        self.transport = transport
         self.wall = WALL
         self.tokens: dict[str, str] = {}
         for role, subject in (
@@ -109,7 +111,7 @@ async def http_service(
     api = ApiContext(service, token_store, around)
     transport = httpx.ASGITransport(make_app(api))
     async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
-        http = HttpService(service, token_store, client, api)
+        http = HttpService(service, token_store, client, transport, api)
         try:
             yield http
         finally:

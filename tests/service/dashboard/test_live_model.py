@@ -7,7 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.support.http_service import HttpService, http_service, says_that_it_is_empty
@@ -76,8 +75,6 @@ class Reader:
         self.headers: dict[str, str] = {}
         self.parts: asyncio.Queue[bytes] = asyncio.Queue()
         self._gone = asyncio.Event()
-        transport = http.client._transport
-        assert isinstance(transport, httpx.ASGITransport)
         token = http.tokens[who].encode()
         scope = {
             "type": "http", "method": "GET", "path": "/v1/board/stream",
@@ -86,7 +83,7 @@ class Reader:
             "http_version": "1.1", "scheme": "http", "server": ("127.0.0.1", 7421),
             "root_path": "", "raw_path": b"/v1/board/stream",
         }  # fmt: skip
-        app: Any = transport.app
+        app: Any = http.transport.app
         self.task = asyncio.create_task(app(scope, self._receive, self._send))
 
     async def _receive(self) -> dict[str, object]:

@@ -127,7 +127,7 @@ def test_gpu_is_restored_only_if_it_was_out_of_use(tmp_path: Path) -> None:
             answer = (await http.call("root", *restore)).json()
             assert answer == {"done": True, "changed": False}
             broken = ev.GpuQuarantined(http.service.now(), GpuId(0), "ECC")
-            http.service.steward._lifecycle.feed(broken)
+            http.service.loop.apply(broken)
             assert (await http.call("root", *restore)).json()["changed"] is True
 
     asyncio.run(work())
@@ -339,7 +339,7 @@ def test_browser_logs_in_once_by_link_and_writes_from_own_pages_only(tmp_path: P
             assert entered.status_code == 303
             assert "HttpOnly" in entered.headers["set-cookie"]
             assert "SameSite=Strict" in entered.headers["set-cookie"]
-            again = httpx.AsyncClient(transport=http.client._transport, base_url=f"http://{HOST}")
+            again = httpx.AsyncClient(transport=http.transport, base_url=f"http://{HOST}")
             assert (await again.get(path)).status_code == 401
             me = (await http.client.get("/v1/whoami")).json()
             assert me["subject"] == "ann"
