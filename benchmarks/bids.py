@@ -80,8 +80,8 @@ def main() -> int:
         ]
         if args.each:
             print(json.dumps({"case": "/".join(map(str, case)), **_summary(some)}))
-        (judged if _in_bar(case) else rest).extend(some)
-    met = _met(judged) if topology.gpus == OFFERED else None
+        (judged if in_bar(case) else rest).extend(some)
+    met = meets_bar(judged) if topology.gpus == OFFERED else None
     line = {
         "benchmark": "bids",
         "cluster": args.cluster,
@@ -98,13 +98,14 @@ def main() -> int:
     return 1 if met is False else 0
 
 
-def _in_bar(case: Case) -> bool:
+def in_bar(case: Case) -> bool:
     """Whether all jobs have work left and the whole cluster is offered."""
     _, _, state, offer = case
     return state != "mid-phase" and offer == "whole"
 
 
-def _met(answers: Sequence[dict[str, float]]) -> bool:
+def meets_bar(answers: Sequence[dict[str, float]]) -> bool:
+    """Whether the median and the 95th percentile are within the bar."""
     times = [answer["ms"] for answer in answers]
     return statistics.median(times) <= MEDIAN_MS and _p95(times) <= P95_MS
 

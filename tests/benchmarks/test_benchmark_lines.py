@@ -95,7 +95,7 @@ def test_growth_refuses_different_numbers_of_bidders(monkeypatch: pytest.MonkeyP
 
 def test_change_of_one_event_is_as_long_with_many_apps(monkeypatch: pytest.MonkeyPatch) -> None:
     state = _benchmark("state", monkeypatch)
-    few, many = (state._measure(apps, 24, preset("testbed64"), "equal-share") for apps in (3, 12))
+    few, many = (state.measure(apps, 24, preset("testbed64"), "equal-share") for apps in (3, 12))
     assert many["all_bytes"] > 2 * few["all_bytes"]
     assert many["bytes"] <= 1.2 * few["bytes"]
 
@@ -104,12 +104,12 @@ def test_bids_are_judged_with_all_jobs_left_and_all_gpus_offered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bids = _benchmark("bids", monkeypatch)
-    assert bids._in_bar(("w1", 4, "holding", "whole"))
-    assert not bids._in_bar(("w1", 4, "mid-phase", "whole"))
-    assert not bids._in_bar(("w1", 4, "new", "fragmented"))
+    assert bids.in_bar(("w1", 4, "holding", "whole"))
+    assert not bids.in_bar(("w1", 4, "mid-phase", "whole"))
+    assert not bids.in_bar(("w1", 4, "new", "fragmented"))
     # One slow repeat in ten is enough to miss the 95th percentile.
-    assert bids._met([{"ms": 1.0}] * 99 + [{"ms": 30.0}])
-    assert not bids._met([{"ms": 1.0}] * 9 + [{"ms": 30.0}])
+    assert bids.meets_bar([{"ms": 1.0}] * 99 + [{"ms": 30.0}])
+    assert not bids.meets_bar([{"ms": 1.0}] * 9 + [{"ms": 30.0}])
 
 
 def test_the_engine_is_measured_under_each_control_that_works() -> None:
