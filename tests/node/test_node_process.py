@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import random
+import secrets
 import shutil
 import signal
 import sys
@@ -239,9 +240,11 @@ class Agent:
     points: dict[int, list[float]] = field(default_factory=dict)
     """By run: the iterations that it told of."""
     task: asyncio.Task[None] | None = None
+    session: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def start(self) -> None:
-        self.link = SessionClient(self.stage.world.agent("ann"), self.app, random.Random(1))
+        client, rng = self.stage.world.agent("ann"), random.Random(1)
+        self.link = SessionClient(client, self.app, rng, session=self.session)
         self.task = asyncio.create_task(self._listen())
 
     async def end(self) -> None:
@@ -286,7 +289,7 @@ class Agent:
         for gpu, job in zip(free, idle, strict=False):
             self.count += 1
             self.asked[job] = gpu
-            key = f"{self.link._session}-{self.count}"
+            key = f"{self.session}-{self.count}"
             self.link.say(RunRequest(job, (gpu,), self.stage.program, key))
 
     async def renewed(self) -> None:

@@ -45,6 +45,8 @@ class PretendScheduler:
     held: dict[str, _Held] = field(default_factory=dict)
     absent: bool = False
     """It does not answer."""
+    asked: int = 0
+    """How often it was asked something."""
     full: bool = False
     """It starts nothing, and says that it will."""
     down: dict[str, str] = field(default_factory=dict)
@@ -70,6 +72,7 @@ class PretendScheduler:
 
     def check(self) -> None:
         """Raise where it does not answer."""
+        self.asked += 1
         if self.absent:
             raise UnavailableError("the scheduler does not answer")
 
