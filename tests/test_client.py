@@ -265,7 +265,7 @@ def test_unreachable_service_is_reported_with_advice_and_without_token() -> None
         "http://u:hunter2@127.0.0.1",
     ],
 )
-def test_an_address_that_is_none_is_refused(server: str) -> None:
+def test_invalid_address_is_refused(server: str) -> None:
     with pytest.raises(ConfigError, match="http://HOST:PORT") as caught:
         Client(server)
     assert "hunter2" not in str(caught.value)

@@ -64,7 +64,9 @@ def test_outside_themis_there_are_only_defaults(
     assert themis.GRACEFUL_EXIT == 75
 
 
-def test_inside_themis_its_words_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_environment_settings_are_used_inside_a_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("THEMIS_MAX_ITERATIONS", "500")
     monkeypatch.setenv("THEMIS_CHECKPOINT_DIR", str(tmp_path / "here"))
     monkeypatch.setenv("THEMIS_PARAMS", '{"lr": 0.1, "batch": 64}')
@@ -74,9 +76,7 @@ def test_inside_themis_its_words_count(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{", "nan"])
-def test_words_that_are_none_are_as_good_as_none(
-    monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
+def test_invalid_environment_values_are_ignored(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     for variable in ("THEMIS_PARAMS", "THEMIS_MAX_ITERATIONS", "THEMIS_CHECKPOINT_EVERY"):
         monkeypatch.setenv(variable, text)
     assert themis.params() == {}
@@ -132,7 +132,7 @@ def test_forked_children_still_die_of_sigterm_beside_other_threads() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_words_of_a_program_need_nothing_but_the_standard_library() -> None:
+def test_program_api_needs_only_the_standard_library() -> None:
     done = run(
         """
         import sys

@@ -190,9 +190,7 @@ async def spoken_for(world: World, app: AppId, tuner: OwnTuner, desk: Desk | Non
         await connection.close()
 
 
-def test_an_app_file_that_was_changed_since_is_noticed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_changed_app_file_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def work(world: World) -> None:
         written = parse_app({**APP, "tuner": "own"})
         app = await submitted(world)

@@ -90,7 +90,7 @@ def test_a_hole_cannot_smuggle_in_another_argument() -> None:
     assert argv_of(("--x={a}",), {"a": "1 --evil; rm"}) == ("--x=1 --evil; rm",)
 
 
-def test_a_number_is_written_so_that_it_is_read_as_the_same() -> None:
+def test_number_round_trips_through_text() -> None:
     for value in (0.1 + 0.2, 1e-5, 1e300, math.pi):
         assert float(written_value(value)) == value
 
@@ -115,7 +115,7 @@ def test_jobs_in_order_of_their_names_are_in_order() -> None:
     assert names[0] == "00"
 
 
-def test_bids_go_by_what_the_file_says_of_saving_and_starting() -> None:
+def test_bids_use_the_files_checkpoint_and_restart_times() -> None:
     plan = planned(app(search=SEARCH, checkpoint={"save": 0.5, "restart": "2s"}))
     assert (plan.spec.checkpoint_seconds, plan.spec.restart_seconds) == (0.5, 2.0)
 

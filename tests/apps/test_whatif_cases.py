@@ -31,7 +31,7 @@ def cases(wishes: CaseChanges, **change: Any) -> tuple[ForecastCase, ...]:
     )
 
 
-def test_the_app_as_written_comes_first_and_each_wish_changes_one_thing() -> None:
+def test_app_as_written_comes_first_and_each_case_changes_one_thing() -> None:
     wishes = CaseChanges((4,), ("none", "halving,eta=4"), ("+8h", 60.0), ("fifo",), (2,))
     written, wider, none, quarter, tonight, soon, fifo, more = cases(wishes)
     assert (written.label, written.spec.id, written.tuner) == ("as written", "sweep-2", "halving")

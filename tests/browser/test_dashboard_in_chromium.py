@@ -339,7 +339,7 @@ def test_change_during_a_timeline_request_appears_once(tabs: Tabs, fresh: str) -
     assert told == ["/v1/board/stream", "1,2,3,4,5,6", "1,2,3,4,5,6,7,8"]
 
 
-def test_a_timeline_that_lacks_something_is_asked_for_anew(tabs: Tabs, fresh: str) -> None:
+def test_incomplete_timeline_is_requested_again(tabs: Tabs, fresh: str) -> None:
     tab = tabs.open()
     tab.enter(fresh)
     tab.page.evaluate(_PRETENDED)
@@ -424,7 +424,7 @@ def test_browser_logs_out_and_reports_a_lost_service(tabs: Tabs, service: Live) 
     until(two, "logged out")
 
 
-def test_a_snapshot_is_shown_as_the_moment_that_it_is(tabs: Tabs, snapshot: str) -> None:
+def test_snapshot_is_shown_as_one_moment(tabs: Tabs, snapshot: str) -> None:
     tab = tabs.open(loose=True)
     tab.enter(snapshot)
     assert "snapshot" in tab.page.inner_text("header")

@@ -108,7 +108,7 @@ def test_shells_complete_names_of_apps_and_jobs(service: Service) -> None:
     assert completions("themis logs vgg 0") == ["00", "01"]
 
 
-def test_a_shell_hears_nothing_when_there_is_no_service(service: Service) -> None:
+def test_completion_is_silent_without_a_service(service: Service) -> None:
     service.answers["GET /v1/apps"] = UnavailableError("not now")
     assert completions("themis status ") == []
     assert completions("themis status ", THEMIS_TOKEN_FILE="/nowhere") == []

@@ -66,7 +66,7 @@ def test_job_account_must_be_configured(cli: Cli, tmp_path: Path, token: Path) -
     assert "trust" in done.err
 
 
-def test_a_name_that_is_none_is_refused(cli: Cli) -> None:
+def test_invalid_name_is_refused(cli: Cli) -> None:
     done = cli("node", "--name", "GPU 7")
     assert done.code == 2
     assert "GPU 7" in done.err
@@ -96,7 +96,7 @@ def test_a_folder_that_jobs_cannot_reach_is_named(tmp_path: Path) -> None:
     assert first_closed_folder(state, os.geteuid(), (os.getegid(),)) is None
 
 
-def test_the_folder_of_a_node_lets_others_through_whatever_the_umask(tmp_path: Path) -> None:
+def test_node_folder_is_traversable_for_any_umask(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
         NodeDisk.open(tmp_path / "nodes" / "m0", "m0").close()

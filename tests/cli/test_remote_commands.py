@@ -165,7 +165,7 @@ def test_tables_fit_and_nothing_in_them_steers_the_terminal(
 
 
 @pytest.mark.parametrize("words", SHOWN, ids=" ".join)
-def test_programs_get_what_the_service_says(
+def test_json_output_is_the_answer_of_the_service(
     cli: Cli, fake: type[Fake], words: tuple[str, ...]
 ) -> None:
     done = cli(*words, "--json")
@@ -178,7 +178,7 @@ def test_programs_get_what_the_service_says(
 
 
 @pytest.mark.parametrize(("words", "asked"), CHANGES, ids=lambda item: " ".join(map(str, item)))
-def test_a_change_asks_for_itself_and_says_that_it_is_done(
+def test_change_is_requested_and_confirmed(
     cli: Cli, fake: type[Fake], words: tuple[str, ...], asked: tuple[str, tuple[Any, ...]]
 ) -> None:
     done = cli(*words)

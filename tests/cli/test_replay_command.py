@@ -96,7 +96,7 @@ def test_a_log_that_is_not_there_ends_with_code_3(cli: Cli, tmp_path: Path) -> N
         assert f"{meant}: there is no such file" in done.err
 
 
-def test_a_policy_of_ones_own_is_replayed_when_named(
+def test_custom_policy_is_replayed_when_named(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = "from themis.core.policies.fifo import Fifo\n\n\nclass Mine(Fifo):\n    name = 'mine'\n"
@@ -112,7 +112,7 @@ def test_a_policy_of_ones_own_is_replayed_when_named(
     assert cli("replay", "run", "--policy", name).code == 0
 
 
-def test_another_file_is_no_log(cli: Cli, tmp_path: Path) -> None:
+def test_other_file_is_refused_as_a_log(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "apps.json"
     file.write_text('{"a": 1}\n', "utf-8")
     done = cli("replay", file)

@@ -254,7 +254,7 @@ def test_an_archive_of_something_else_is_not_replaced(cli: Cli, tmp_path: Path) 
     assert lzma.decompress(backup.read_bytes()) == b"all my photographs"
 
 
-def test_all_anew_cannot_be_made_in_parts(cli: Cli, tmp_path: Path) -> None:
+def test_full_regeneration_cannot_be_done_in_parts(cli: Cli, tmp_path: Path) -> None:
     done = cli("reproduce", "E2", "--out", tmp_path, "--fresh", "--minutes", "5")
     assert (done.code, done.out) == (2, "")
     assert "got '5 with --fresh', allowed: one of them" in done.err

@@ -157,7 +157,7 @@ def test_a_dry_run_shows_phases_budget_and_ideal_time(
 NEVER = {"reason": "DEMAND_EXCEEDS_QUOTA", "what": "x: too large", "why": "4 and 2", "then": "ask"}
 
 
-def test_a_dry_run_of_what_would_never_run_says_so_and_fails(
+def test_dry_run_of_an_impossible_app_explains_and_fails(
     cli: Cli, service: Service, file: Path
 ) -> None:
     service.answers["POST /v1/apps"] = {"app": None, "plan": PLAN, "warnings": [NEVER]}

@@ -231,7 +231,7 @@ def test_any_user_may_ask_a_file(
 
 
 @pytest.mark.parametrize("seconds", ["nan", "inf", "-1", "0"])
-def test_a_time_that_is_none_is_refused(cli: Cli, file: Path, seconds: str) -> None:
+def test_invalid_time_is_refused(cli: Cli, file: Path, seconds: str) -> None:
     path = file.parent / "state.json"
     saved(path)
     assert cli("whatif", file, "--snapshot", path, "--seconds", seconds).code == 2

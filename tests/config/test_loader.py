@@ -204,7 +204,7 @@ def test_missing_file_is_reported() -> None:
         load(Path("none.yaml"))
 
 
-def test_a_file_that_says_nothing_leaves_the_defaults(file: Path) -> None:
+def test_empty_settings_leave_the_defaults(file: Path) -> None:
     assert load(written(file, "# nothing yet\n")).config.http.port == 7421
 
 
@@ -231,7 +231,7 @@ def test_a_mistake_in_the_environment_names_its_variable(
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_a_number_without_end_is_refused_in_words(name: str) -> None:
+def test_infinite_number_is_refused_in_words(name: str) -> None:
     for value in (10**5000, -(10**5000), {"a": 10**5000}, [10**5000]):
         with pytest.raises(ConfigError) as caught:
             load(flags={name: value})
@@ -257,7 +257,7 @@ def test_variables_that_are_nearly_keys_are_noticed_and_others_are_not() -> None
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.5", "[::]", "themis.lab"])
-def test_listening_to_others_without_tls_is_refused_with_what_to_do(host: str) -> None:
+def test_public_listening_without_tls_is_refused_with_advice(host: str) -> None:
     for key in ("grpc", "http"):
         with pytest.raises(ConfigError) as caught:
             load(flags={key: f"{host}:7430"})

@@ -49,7 +49,7 @@ def test_excessive_learning_rate_diverges_and_reports_a_bad_loss(job: Path) -> N
     assert told[-1][1] == train.WORST
 
 
-def test_a_job_that_was_interrupted_ends_where_one_ends_that_was_not(
+def test_interrupted_job_ends_like_an_uninterrupted_one(
     job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train.main(["--task", "network"])

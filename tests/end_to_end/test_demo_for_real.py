@@ -159,7 +159,7 @@ def test_interrupted_demo_of_an_ordinary_user_leaves_nothing(
     assert os.listdir(folder) == []
 
 
-def test_a_demo_that_is_killed_is_cleared_away_behind_it(folder: Path) -> None:
+def test_killed_demo_is_cleaned_up(folder: Path) -> None:
     with start(folder, Who(sys.executable, {})) as process:
         until_told(process, "dashboard")
         process.kill()

@@ -82,7 +82,7 @@ def test_changes_survive_a_crash(place: Any, read_json: Any) -> None:
 
 
 @pytest.mark.slow
-def test_people_hear_why_an_engine_has_no_machines(place: Any, read_json: Any) -> None:
+def test_users_see_the_trouble_of_an_engine(place: Any, read_json: Any) -> None:
     with tempfile.TemporaryDirectory() as shared:
         Path(shared).chmod(0o755)
         # A bridge that ends by itself: nothing is left behind.
@@ -201,7 +201,7 @@ def test_with_certificates_the_token_is_sent_only_to_the_right_service(place: An
 
 
 @pytest.mark.slow
-def test_with_certificates_for_everybody_an_app_runs_to_its_end(place: Any) -> None:
+def test_app_runs_to_its_end_with_mutual_certificates(place: Any) -> None:
     certs = place.home / "certs"
     # As in the guide: the service is called by names, none of which is this machine's own.
     for words in (("ca",), ("server", "localhost", "127.0.0.1"), ("node", "m0")):

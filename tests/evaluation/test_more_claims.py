@@ -56,7 +56,7 @@ def test_e3_finds_nothing_in_a_level_that_every_policy_keeps(
     assert ("says nothing" in level.details_text) is (verdict is Verdict.UNDECIDED)
 
 
-def test_e3_says_nothing_of_the_others_where_ours_fails(finished: Any) -> None:
+def test_e3_makes_no_claim_about_others_where_themis_fails(finished: Any) -> None:
     def numbers(config: RunConfig) -> dict[str, Any]:
         rho = 3.0 if config.policy == "themis" else 0.2
         return {"named": {"long": rho, "short": rho}}
@@ -82,7 +82,7 @@ def test_e3_draws_the_printed_mechanism_on_sufficient_seeds_only(
     assert findings.claims[0].themis_paper.text.endswith(f"{printed} seed{'s' * (printed > 1)}")
 
 
-def test_e5_wants_ours_alone_to_be_fair(finished: Any) -> None:
+def test_e5_wants_only_themis_to_be_fair(finished: Any) -> None:
     def numbers(config: RunConfig) -> dict[str, Any]:
         if config.policy in {"themis", "equal-share"}:
             return {"rho": 1.0}

@@ -297,7 +297,7 @@ def test_both_pages_begin_with_the_share_that_the_auction_assigned(
         assert "W1 37%, W2 37%, W1 2x 37%, W2 2x 37%; means over seeds 1-2." in before
 
 
-def test_bars_of_our_own_are_counted_apart_from_what_the_paper_says(tmp_path: Path) -> None:
+def test_own_bars_are_counted_apart_from_the_papers(tmp_path: Path) -> None:
     def mixed(_: Results) -> Findings:
         paper = CheckedClaim("a", "c", quantity(1.5), NO_VALUE, NO_VALUE, Verdict.UNDECIDED)
         bars = [replace(paper, paper=one, verdict=verdict)

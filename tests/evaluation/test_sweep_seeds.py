@@ -37,7 +37,7 @@ def test_printed_mechanism_is_drawn_on_sufficient_seeds_only(printed: int, drawn
     ("printed", "told"),
     [(0, ["is not run here"]), (1, ["may show chance"]), (6, []), (10, [])],
 )
-def test_readers_hear_why_the_mechanism_as_printed_has_hardly_any(
+def test_report_explains_the_few_seeds_of_the_printed_mechanism(
     printed: int, told: list[str]
 ) -> None:
     notes = literal_notes(measured(printed))

@@ -171,7 +171,7 @@ def test_with_the_trace_at_hand_the_bar_has_two_more_scenarios(tmp_path: Path, d
     assert 2 * more == 3 * fewer
 
 
-def test_the_strongest_opponents_call_in_as_ours_does(finished: Any) -> None:
+def test_strongest_opponents_call_in_gpus_as_themis_does(finished: Any) -> None:
     """And the printed mechanism is judged too, once it has been run."""
 
     def numbers(config: RunConfig) -> dict[str, Any]:

@@ -205,7 +205,7 @@ def test_a_short_app_needs_no_outline() -> None:
     assert not any(each.cases[0].outlined for each in told)
 
 
-def test_an_app_is_waited_for_however_long_everybody_else_is_paused() -> None:
+def test_forecast_waits_for_an_app_while_all_others_are_paused() -> None:
     arrivals = (SimApp(spec("paused", 40.0, gpus=8), 0.0, "", (0.5,)),)
     workload = Workload("some", arrivals, 1.0, 0.0, 1, "test", 1)
     short = Settings(lease=60.0)

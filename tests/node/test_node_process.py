@@ -480,9 +480,7 @@ def test_a_gpu_is_handed_over_and_never_shared(tmp_path: Path, place: Path) -> N
 
 
 @pytest.mark.slow
-def test_without_a_node_jobs_end_by_themselves_and_start_anew_with_one(
-    tmp_path: Path, place: Path
-) -> None:
+def test_without_a_node_jobs_end_and_restart_with_one(tmp_path: Path, place: Path) -> None:
     async def scene() -> None:
         async with on_stage(tmp_path, place) as stage:
             node = await stage.start_node(gpus=1)

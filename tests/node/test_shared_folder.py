@@ -39,7 +39,7 @@ def test_another_folder_has_another_mark(root: Path, tmp_path: Path) -> None:
     assert SharedFolder(root, "m0").look("aa") != other.look("aa")
 
 
-def test_a_folder_that_was_copied_or_unmounted_is_another_one(root: Path, tmp_path: Path) -> None:
+def test_copied_or_unmounted_folder_is_another_one(root: Path, tmp_path: Path) -> None:
     node, other = SharedFolder(root, "m0"), SharedFolder(root, "m1")
     before = node.look("aa")
     os.utime(root / MARKS / "aa.m0", ns=(1, 1))

@@ -58,7 +58,7 @@ def test_ratio_of_themis_is_reported() -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_equal_share_keeps_everybody_at_its_fair_share(seed: int) -> None:
+def test_equal_share_keeps_every_app_at_its_fair_share(seed: int) -> None:
     # One-job apps that can use the whole cluster, S = 1, no costs, no lead, a short lease.
     rng = random.Random(seed)
     apps = [

@@ -62,7 +62,7 @@ def test_any_value_is_taken_or_refused(name: str, value: object) -> None:
 
 
 @given(value=VALUES)
-def test_any_credential_that_was_not_given_out_is_nobodys(value: object) -> None:
+def test_unissued_credentials_identify_no_caller(value: object) -> None:
     token_store = MemoryTokenStore()
     for check in (check_token, check_bearer, check_session, redeem_link):
         try:

@@ -95,9 +95,7 @@ def test_even_a_first_come_policy_ignores_the_order_of_bids() -> None:
     assert first_come_story(APPS) == first_come_story(APPS[::-1])
 
 
-def test_an_arbiter_that_keeps_the_order_of_arrival_is_found_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_arbiter_that_keeps_the_arrival_order_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OpenRound, "sorted_bids", lambda self: dict(self.bids))
     assert first_come_story(APPS) != first_come_story(APPS[::-1])
 
@@ -109,7 +107,7 @@ def test_a_replayed_log_gives_the_same_commands(kind: str) -> None:
     assert again == [step.commands for step in world.history]
 
 
-def test_an_arbiter_that_draws_its_own_chance_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arbiter_with_its_own_randomness_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broken variant: payments are drawn from a generator that outlives the round."""
     shared = random.Random(7)
     monkeypatch.setattr(View, "rng", lambda self, purpose: shared)

@@ -73,7 +73,7 @@ def test_an_unknown_cluster_suggests_a_preset() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "x" * 5000, "a\0b", "a\0b.yaml", ".", "nowhere.yaml"])
-def test_a_name_that_is_no_file_is_refused(name: str) -> None:
+def test_unknown_cluster_name_is_refused(name: str) -> None:
     with pytest.raises(ConfigError):
         cluster(name)
 

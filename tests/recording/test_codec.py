@@ -211,7 +211,7 @@ def test_every_part_of_the_state_comes_back_equal(name: str) -> None:
         pytest.param("alarm/3", {"at": 1.0, "alarm": 3}, "alarm/3.alarm: 3 is not", id="no alarm"),
     ],
 )
-def test_a_part_that_is_none_is_refused_with_its_key(key: str, data: object, says: str) -> None:
+def test_invalid_part_is_refused_with_its_key(key: str, data: object, says: str) -> None:
     with pytest.raises(RefusedError) as refused:
         part_from(key, data)
     assert says in str(refused.value)
@@ -490,7 +490,7 @@ def places(data: Any) -> Any:
             yield from places(data[key])
 
 
-def test_a_type_that_cannot_be_read_is_our_mistake() -> None:
+def test_unreadable_type_is_an_internal_error() -> None:
     hint: Any = int | str
     with pytest.raises(InvariantError, match="cannot be read back"):
         decode(hint, 1)
@@ -541,7 +541,7 @@ def test_own_output_reads_the_same_without_strict_checks() -> None:
             loads_own(odd)
 
 
-def test_a_long_job_is_read_anew_each_time() -> None:
+def test_long_job_is_parsed_each_time() -> None:
     # Remembered, thousands of them would fill the memory.
     steps = [{"level": 0, "count": count, "value": 1.5} for count in range(2, 100)]
     long = {"id": "j0", "serial_iteration_time": 1.0, "slowdown": {"measured": steps}}

@@ -421,7 +421,7 @@ def test_a_failure_of_the_arbiter_is_in_the_log_and_happens_again(
     assert result.failure == "InvariantError: a bug"
 
 
-def test_a_failure_that_was_mended_is_a_difference(tmp_path: Path) -> None:
+def test_recovered_failure_is_a_difference(tmp_path: Path) -> None:
     path = tmp_path / "broken.jsonl"
     broken_run(path)
     difference = replay(path).first_difference

@@ -106,7 +106,7 @@ def test_a_whole_environment_is_left_alone(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("file", ["pyproject.toml", "constraints.txt"])
-def test_new_pins_make_it_anew(file: str, tree: Tree) -> None:
+def test_new_pins_rebuild_the_environment(file: str, tree: Tree) -> None:
     tree.add_python("python3")
     tree.set_up()
     (tree.place / file).write_text("different\n")
@@ -114,7 +114,7 @@ def test_new_pins_make_it_anew(file: str, tree: Tree) -> None:
     assert tree.was_made
 
 
-def test_an_interrupted_set_up_is_made_anew_from_nothing(tree: Tree) -> None:
+def test_interrupted_set_up_is_repeated_from_scratch(tree: Tree) -> None:
     tree.add_python("python3")
     half_made = tree.place / ".venv" / "lib" / "half-a-package"
     half_made.mkdir(parents=True)
@@ -131,7 +131,7 @@ def test_environment_without_its_python_is_rebuilt(tree: Tree) -> None:
     assert tree.was_made
 
 
-def test_a_moved_tree_is_made_anew(tree: Tree) -> None:
+def test_moved_tree_is_rebuilt(tree: Tree) -> None:
     tree.add_python("python3")
     tree.set_up()
     tree.place = tree.place.rename(tree.place.with_name("elsewhere"))
@@ -139,7 +139,7 @@ def test_a_moved_tree_is_made_anew(tree: Tree) -> None:
     assert tree.was_made
 
 
-def test_asking_for_another_python_makes_it_anew(tree: Tree) -> None:
+def test_another_python_rebuilds_the_environment(tree: Tree) -> None:
     tree.add_python("python3.13", "3.13")
     tree.add_python("python3.12", "3.12")
     tree.set_up()
@@ -165,7 +165,7 @@ def test_the_newest_python_that_answers_is_chosen(tree: Tree) -> None:
     assert "Python 3.11" in run.stderr
 
 
-def test_without_a_new_enough_python_it_says_so(tree: Tree) -> None:
+def test_missing_recent_python_is_reported(tree: Tree) -> None:
     tree.add_python("python3", "3.9", too_old=True)
     run = tree.set_up()
     assert run.returncode == 2

@@ -145,7 +145,7 @@ def test_the_store_holds_no_codes_and_no_cookies(
     assert session.cookie.reveal() not in repr(session)
 
 
-def test_cookies_are_for_us_only(session: BrowserSession) -> None:
+def test_cookies_have_strict_attributes(session: BrowserSession) -> None:
     told = set_cookie(session, tls=True, now=NOW)
     assert told.startswith(f"__Host-themis={session.cookie.reveal()}; ")
     parts = told.split("; ")[1:]

@@ -83,7 +83,7 @@ def test_every_cell_is_in_the_table_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("verb", Verb)
-def test_every_cell_says_what_was_meant(verb: Verb) -> None:
+def test_every_permission_cell_matches_the_specification(verb: Verb) -> None:
     for role in ROLES:
         for own in (True, False):
             owner = "me" if own else "you"

@@ -59,7 +59,7 @@ def test_a_clock_that_goes_back_gives_nothing() -> None:
         rates.take("vision", 100.0)
 
 
-def test_made_up_names_do_not_fill_the_memory_and_regulars_are_kept() -> None:
+def test_invented_names_use_bounded_memory_and_regulars_are_kept() -> None:
     rates = RateBuckets(LIMITS, max_callers=3)
     for _ in range(4):
         rates.take("regular", 0.0)
@@ -105,7 +105,7 @@ def test_caller_waiting_for_retry_after_gets_through() -> None:
         ("", ""),
     ],
 )
-def test_a_network_of_ones_own_is_one_place(address: str, place: str) -> None:
+def test_addresses_of_one_network_share_a_place(address: str, place: str) -> None:
     assert network_of(address) == place
 
 

@@ -253,5 +253,5 @@ def test_a_cluster_has_an_admin_while_a_token_of_one_is_valid(
     assert not has_admin(token_store, now=NOW + 100.0)
 
 
-def test_finding_by_something_that_is_no_id_finds_nothing(token_store: MemoryTokenStore) -> None:
+def test_invalid_id_finds_nothing(token_store: MemoryTokenStore) -> None:
     assert find_credential(token_store, "../admin") is None

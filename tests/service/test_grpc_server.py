@@ -326,7 +326,7 @@ def test_only_agents_of_the_service_itself_come_without_certificates(tmp_path: P
     at_the_door(tmp_path, door=GrpcSettings(tls=tls))(work)
 
 
-def test_others_are_not_listened_to_without_tls(tmp_path: Path) -> None:
+def test_public_addresses_need_tls(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         with pytest.raises(ConfigError, match="TLS"):
             await world.server.start(Address("0.0.0.0", 0))
@@ -471,7 +471,7 @@ def _many_slots() -> bytes:
     return bytes(themis_pb2.NodeReport(slots=[empty] * 5000).SerializeToString())
 
 
-def test_a_message_says_so_many_things_at_most(tmp_path: Path) -> None:
+def test_messages_have_a_limited_number_of_items(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         with pytest.raises(RefusedError, match=r"requests: 257 entries, allowed: at most 256"):
             await world.agent("ann").exchange(says(*[StopRequest(1)] * 257))
@@ -560,7 +560,7 @@ def test_agent_receives_only_the_latest_topology(tmp_path: Path) -> None:
     assert isinstance(news.items[-1], TopologyNews)
 
 
-def test_an_agent_hears_its_standing_and_then_the_end(tmp_path: Path) -> None:
+def test_agent_receives_its_standing_and_then_the_end(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         link = SessionClient(world.agent("ann"), SWEEP, random.Random(1))
         items = []
@@ -606,7 +606,7 @@ def test_refused_message_is_not_sent_again(tmp_path: Path) -> None:
     at_the_door(tmp_path)(work)
 
 
-def test_an_agent_that_was_replaced_learns_it_and_can_take_over_again(tmp_path: Path) -> None:
+def test_replaced_agent_is_notified_and_can_take_over_again(tmp_path: Path) -> None:
     async def work(world: World) -> None:
         links = [SessionClient(world.agent("ann"), SWEEP, random.Random(1)) for _ in range(2)]
         for link in links:

@@ -41,7 +41,7 @@ def test_the_end_of_an_app_is_known_for_a_week() -> None:
     assert not ended.all()
 
 
-def test_a_name_that_is_refused_is_not_used_anew() -> None:
+def test_refused_name_is_not_reused() -> None:
     ended = EndedApps(rows_in_memory(), Convention.FAIR_SHARE)
     give(ended, cmd.RecordApp(record("a", end=10.0)))
     arrival = ev.AppArrived(30.0, simple_app("a", owner="bob"))

@@ -557,7 +557,7 @@ def test_late_message_of_a_replaced_agent_is_ignored(tmp_path: Path) -> None:
     virtually(work, tmp_path)
 
 
-def test_an_agent_that_is_replaced_hears_nothing_more(tmp_path: Path) -> None:
+def test_replaced_agent_receives_nothing_more(tmp_path: Path) -> None:
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, _):
             assert cluster.service is not None
@@ -1007,7 +1007,7 @@ def heard(agent: Talker) -> list[object]:
     return [*found.values(), *ends]
 
 
-def test_an_agent_hears_every_point_in_order_and_then_the_end(tmp_path: Path) -> None:
+def test_agent_receives_every_point_in_order_and_then_the_end(tmp_path: Path) -> None:
     async def work(path: Path) -> None:
         async with cluster_of(path) as (cluster, nodes):
             assert cluster.service is not None

@@ -91,7 +91,7 @@ def test_an_admin_sees_names_and_reasons() -> None:
     assert [row.refused for row in sheet.own][1] == "secret-b: asks for too much"
 
 
-def test_every_app_is_in_one_row_for_everybody() -> None:
+def test_every_viewer_sees_every_app_in_one_row() -> None:
     for role in (Role.TENANT, Role.VIEWER, Role.ADMIN):
         sheet = seen_by(role)
         assert len(sheet.own) + len(sheet.others) == len(RECORD.apps)
@@ -113,7 +113,7 @@ def test_the_order_of_sealed_rows_does_not_follow_from_names() -> None:
     assert viewer.round(renamed, OWNERS).others == viewer.round(RECORD, OWNERS).others
 
 
-def test_nodes_and_strangers_see_no_rounds() -> None:
+def test_nodes_and_unknown_callers_see_no_rounds() -> None:
     with pytest.raises(DeniedError):
         seen_by(Role.NODE)
     with pytest.raises(UnknownCallerError):

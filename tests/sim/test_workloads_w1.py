@@ -121,7 +121,7 @@ def test_each_job_has_its_own_whole_target_and_serial_time() -> None:
         assert all(0.8 <= job.serial_iteration_time <= 1.2 for job in app.spec.jobs)
 
 
-def test_whole_targets_keep_the_sum_and_give_everybody_one() -> None:
+def test_whole_targets_keep_the_sum_and_give_each_job_one() -> None:
     jobs = [JobSpec(JobId(f"j{i}"), 1.0) for i in range(4)]
     assert whole_targets(jobs, [1, 1, 1, 1], 10.0) == (2, 3, 2, 3)
     assert whole_targets(jobs, [1, 1, 1, 1], 1.0) == (1, 1, 1, 1)

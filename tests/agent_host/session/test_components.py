@@ -198,7 +198,7 @@ class TestHomes:
         assert homes.refuse(1.0, JOB, 4) is None, "it waits for that machine already"
         assert homes.report(2.0, OTHER, 2) == JobBound(2.0, OTHER, 2)
 
-    def test_a_job_that_waits_is_released_and_one_that_runs_stays_bound(self) -> None:
+    def test_waiting_job_is_released_and_running_job_stays_bound(self) -> None:
         homes = HomeMachines()
         homes.refuse(0.0, JOB, 4)
         end = homes.next_expiry

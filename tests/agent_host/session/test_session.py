@@ -221,7 +221,7 @@ def test_a_sweep_runs_phase_by_phase_to_its_winner() -> None:
     assert [each.limit for each in stage.asked if each.job == "0"][-1] == 12.0
 
 
-def test_more_is_better_where_the_goal_says_so() -> None:
+def test_higher_metric_wins_under_a_maximizing_goal() -> None:
     stage = Stage(metric={"goal": "maximize"})
     stage.grant(0, 1, 2, 3)
     quality = losses(stage)
@@ -702,7 +702,7 @@ def test_a_curve_that_breaks_is_stopped() -> None:
     assert stage.stopped
 
 
-def test_curves_are_stopped_where_they_flatten_and_the_arbiter_hears_of_it() -> None:
+def test_curves_stop_where_they_flatten_and_the_arbiter_is_informed() -> None:
     stage = Stage(stop={"method": "curve", "max_iterations": 1000})
     stage.grant(0, 1, 2, 3)
     job = JobId("1")
@@ -747,7 +747,7 @@ def moves(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float | None, float | N
     return told
 
 
-def test_a_job_that_lost_what_it_had_is_where_it_begins() -> None:
+def test_job_without_its_checkpoints_starts_from_the_beginning() -> None:
     stage = Stage(search=None, command=["train"], stop={"max_iterations": 100})
     stage.grant(0)
     (job,) = stage.running()

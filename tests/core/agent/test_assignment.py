@@ -83,7 +83,7 @@ def test_gain_below_two_percent_moves_no_job() -> None:
     assert plan == {"j0": (1, 2)}
 
 
-def test_a_job_that_lost_a_gpu_starts_anew_on_what_is_left() -> None:
+def test_job_that_lost_a_gpu_restarts_on_the_rest() -> None:
     plan = _assign([_need(0)], [0, 1, 2], {"j0": (0, 1, 2, 3)})
     assert plan == {"j0": (0, 1, 2)}
 

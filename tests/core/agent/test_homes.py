@@ -123,7 +123,7 @@ def test_bound_job_does_not_replace_a_finished_job_elsewhere() -> None:
     assert started(agent.handle(leased(3))) == {J1: gpus(3)}
 
 
-def test_where_others_wait_any_gpus_are_asked_for() -> None:
+def test_competing_jobs_ask_for_any_gpus() -> None:
     agent = agent_of(2)
     agent.handle(ev.JobBound(0.0, J1, 0))
     (answer,) = agent.handle(ev.Asked(2.0, Offer(1, gpus(0, 1, 2, 3), ()), TOPOLOGY))

@@ -21,7 +21,7 @@ def test_declared_cost_holds_until_three_measurements() -> None:
     assert (costs.checkpoint, costs.restart) == (0.0, 4.0)
 
 
-def test_noise_and_what_is_no_time_change_nothing() -> None:
+def test_noise_and_invalid_times_change_nothing() -> None:
     costs = MoveCosts(checkpoint=10.0, restart=35.0)
     assert not any(costs.saw_checkpoint(seconds) for seconds in (10.5, 9.5, 10.9, 10.9))
     assert not any(costs.saw_restart(wrong) for wrong in (math.nan, math.inf, -1.0) * 3)

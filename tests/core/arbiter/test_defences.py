@@ -145,7 +145,7 @@ def test_small_undeclared_work_counts_once_under_shortest_first(make_world: Make
 
 
 @pytest.mark.parametrize(("seconds", "iterations"), [(1e-322, 1e3), (1e15, 20.0), (5e-324, 20.0)])
-def test_samples_that_mean_nothing_do_no_harm(
+def test_meaningless_samples_do_no_harm(
     make_world: MakeWorld, seconds: float, iterations: float
 ) -> None:
     world = make_world("themis")
@@ -258,7 +258,7 @@ def test_added_work_extends_the_app_where_that_is_wanted(make_world: MakeWorld) 
     assert _view(world).elapsed == pytest.approx(1100.0)
 
 
-def test_an_arbiter_that_forgets_to_count_anew_keeps_the_old_clock(
+def test_arbiter_that_never_recounts_keeps_the_old_clock(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(World, "count_anew", lambda *_: None)

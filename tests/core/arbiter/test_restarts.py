@@ -51,7 +51,7 @@ def test_wake_ups_are_asked_for_again(make_world: MakeWorld) -> None:
     assert of(WakeMe, restart(world, "fifo", 100.0)) == [WakeMe(600.0 - LEAD)]
 
 
-def test_an_open_round_is_forgotten_and_opens_anew(make_world: MakeWorld) -> None:
+def test_open_round_is_dropped_and_reopened(make_world: MakeWorld) -> None:
     world = make_world("themis")
     world.submit(simple_app("a", gpus=8))
     world.submit(simple_app("b", gpus=8))
@@ -67,7 +67,7 @@ def test_an_open_round_is_forgotten_and_opens_anew(make_world: MakeWorld) -> Non
     assert of(Refuse, refused)
 
 
-def test_an_open_round_between_beats_opens_anew(make_world: MakeWorld) -> None:
+def test_open_round_between_beats_is_reopened(make_world: MakeWorld) -> None:
     world = make_world("themis")
     world.solver_mood = "silent"
     world.submit(simple_app("a", gpus=8))

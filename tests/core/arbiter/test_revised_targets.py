@@ -79,7 +79,7 @@ def test_more_than_declared_is_refused_and_nothing_changed(
     assert state.work_left == left
 
 
-def test_strangers_are_refused(make_world: MakeWorld) -> None:
+def test_unknown_callers_are_refused(make_world: MakeWorld) -> None:
     world = _world(make_world)
     assert "not in phase 0" in _refused(_revise(world, ("x", 1.0)))[0]
     assert _refused(_revise(world, ("x", 1.0), app="nobody"))

@@ -310,7 +310,7 @@ def test_an_app_waits_since_it_lost_its_last_gpu(make_world: MakeWorld) -> None:
     }
 
 
-def test_an_app_that_got_gpus_again_waits_anew(make_world: MakeWorld) -> None:
+def test_app_with_new_gpus_starts_a_new_wait(make_world: MakeWorld) -> None:
     observer = Observer()
     world = make_world(observer, SETTINGS)
     world.submit(simple_app("a", gpus=2))

@@ -76,7 +76,7 @@ def _crowd(bidders: int, machines: int) -> Problem:
     )
 
 
-def test_an_auction_too_large_for_gurobis_licence_is_refused_in_words() -> None:
+def test_auction_beyond_gurobis_licence_is_refused_in_words() -> None:
     pytest.importorskip("gurobipy")
     try:
         solver("gurobi").solve(_crowd(200, 4), budget=1)

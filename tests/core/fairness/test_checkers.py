@@ -42,7 +42,7 @@ def test_sharing_incentive_holds_within_the_limit_and_without_apps() -> None:
     assert sharing_incentive({}).share == 1.0
 
 
-def test_a_rho_that_is_no_number_does_not_pass_as_fair() -> None:
+def test_rho_that_is_nan_does_not_pass_as_fair() -> None:
     verdict = sharing_incentive({A: 3.0, B: math.nan})
     assert [app for app, _ in verdict.violations] == [B, A]
 

@@ -32,7 +32,7 @@ def test_an_app_that_no_gpu_suits_has_no_finite_ideal(convention: Convention) ->
     assert ideal_time(convention, (), contention=1, capacity=0) == 0.0
 
 
-def test_contention_below_itself_is_our_own_mistake() -> None:
+def test_contention_below_one_is_an_internal_error() -> None:
     with pytest.raises(InvariantError):
         ideal_time(Convention.PAPER, ONE_JOB, contention=0.0, capacity=4)
 

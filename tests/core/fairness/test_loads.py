@@ -57,7 +57,7 @@ def test_new_bracket_trains_jobs_like_the_app_and_not_its_survivors() -> None:
     assert [phase[0].work for phase in rest[1:]] == [20 * 80.0, 30 * 100.0, 5 * 100.0]
 
 
-def test_an_unknown_phase_is_our_own_mistake() -> None:
+def test_unknown_phase_is_an_internal_error() -> None:
     with pytest.raises(InvariantError):
         remaining_phases((), app(FOUR, Phase(4, 8)), FOUR, 1)
 

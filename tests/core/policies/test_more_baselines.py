@@ -176,7 +176,7 @@ def test_nearly_linear_loss_makes_slaq_prefer_relative_gain() -> None:
 
 
 @pytest.mark.parametrize("name", ["optimus", "slaq"])
-def test_they_ignore_placement_and_the_packed_ones_do_not(name: str) -> None:
+def test_baselines_ignore_placement_and_packed_variants_do_not(name: str) -> None:
     apps = [FakeApp("a", gang=4, slowdown=FAR), FakeApp("b", gang=4, slowdown=FAR)]
     spread = 0
     for number in range(10):

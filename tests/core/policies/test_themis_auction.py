@@ -168,7 +168,7 @@ def test_second_owners_come_from_outside_the_auction_first() -> None:
     assert [item.app for item in plan.followups] == ["other-0"]
 
 
-def test_the_paper_leaves_payments_idle_when_everybody_was_invited() -> None:
+def test_paper_mechanism_leaves_payments_idle_if_all_were_invited() -> None:
     plan = drive(policy("themis-paper", f=0.0), _payment_view(4, 0), _all_or_nothing)
     assert len(_got(plan.allotments)["strong"]) == 2
     assert set(_got(plan.allotments)) == {"strong"}
@@ -285,7 +285,7 @@ def test_app_with_slack_has_more_patience(
 
 
 @pytest.mark.parametrize("option", [{"guard_patience": 1}, {"rank": "now"}])
-def test_the_guard_may_help_everybody_after_the_same_time(option: dict[str, object]) -> None:
+def test_guard_may_help_all_apps_after_the_same_time(option: dict[str, object]) -> None:
     view = _beside_worse_off(replace(TRIED, hungry_rounds=5, ideal_time=1e7))
     assert _guarded(policy("themis", **option), view) == [("hungry", 2)]
 

@@ -218,7 +218,7 @@ def test_owners_whose_demand_is_met_count_but_are_not_invited() -> None:
     assert _asked(policy("themis", f=0.5, min_invited=1), view) == ["app-0", "app-1"]
 
 
-def test_notes_say_how_everybody_stood() -> None:
+def test_notes_record_the_rank_of_every_app() -> None:
     apps = [
         FakeApp("a", ideal_time=1000.0),
         FakeApp("b", ideal_time=2000.0),

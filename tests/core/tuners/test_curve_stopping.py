@@ -152,7 +152,7 @@ def test_diverged_job_fails_and_never_wins() -> None:
     assert tuner.reached(JobId("j1"), 9.0) == Finished(JobId("j1"))
 
 
-def test_a_single_loss_that_is_no_number_is_overlooked() -> None:
+def test_single_nan_loss_is_ignored() -> None:
     losses = _losses(FALLING, 60)
     losses[40] = math.nan
     forecasts, stop = _feed(_tuner(1), 0, losses)

@@ -65,7 +65,7 @@ def played(tuner: Any) -> list[Any]:
         ),
     ],
 )
-def test_without_answers_of_ones_own_it_is_what_the_phases_are(spec: AppSpec) -> None:
+def test_without_own_answers_the_phases_decide(spec: AppSpec) -> None:
     assert played(entered(Stepwise(), spec)) == played(tuner_for(spec))
 
 
@@ -165,7 +165,7 @@ def test_a_job_of_another_phase_is_refused() -> None:
         tuner.reached(job(0), 1.0)
 
 
-def test_a_winner_that_is_none_is_refused() -> None:
+def test_invalid_winner_is_refused() -> None:
     class Wrong(Stepwise):
         def winner(self, ranked: Sequence[Trial]) -> Trial:
             return Trial("j999", {})
@@ -176,7 +176,7 @@ def test_a_winner_that_is_none_is_refused() -> None:
         tuner.reached(job(0), 1.0)
 
 
-def test_parameters_are_suggested_by_what_others_came_to() -> None:
+def test_suggested_parameters_follow_earlier_results() -> None:
     class Near(Stepwise):
         def suggest(self, trial: Trial) -> Mapping[str, Any]:
             best = min(self.trials.values(), key=lambda other: other.cost)

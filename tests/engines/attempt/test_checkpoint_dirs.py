@@ -58,7 +58,7 @@ def test_foreign_checkpoint_files_are_not_used(
         Checkpoints(tmp_path).folder("ann", "sweep/j0", ANN)
 
 
-def test_first_starts_of_one_owner_do_not_get_in_each_others_way(
+def test_first_starts_of_one_owner_do_not_collide(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_root()

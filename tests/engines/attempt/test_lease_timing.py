@@ -73,7 +73,7 @@ def test_exit_is_classified_by_its_cause(
         pytest.param({"token": 1, "end": 1.0, "grace": 1.0, "stop": "?"}, id="an unknown order"),
     ],
 )
-def test_a_page_that_is_no_lease_of_ours_is_not_taken(page: dict[str, object] | None) -> None:
+def test_foreign_lease_page_is_not_adopted(page: dict[str, object] | None) -> None:
     assert LeaseTimer.from_page(page, 1) is None
     good = LeaseTimer(1, 5.0, 2.0, KILL)
     taken = LeaseTimer.from_page(good.page(), 1)

@@ -43,7 +43,7 @@ def test_a_damaged_page_is_not_believed(tmp_path: Path, at: int) -> None:
     assert read_page(str(path)) is None
 
 
-def test_half_a_page_and_none_are_not_believed(tmp_path: Path) -> None:
+def test_truncated_and_missing_pages_are_not_trusted(tmp_path: Path) -> None:
     path = tmp_path / "page"
     create_page(str(path), {"end": 1.5})
     path.write_bytes(path.read_bytes()[:100])

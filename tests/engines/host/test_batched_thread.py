@@ -17,7 +17,7 @@ def during(work: Callable[[BatchedThread], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-def test_everybody_gets_its_own_answer_from_another_thread() -> None:
+def test_every_caller_gets_its_own_answer_from_another_thread() -> None:
     def who(number: int) -> tuple[int, int]:
         return number, threading.get_ident()
 

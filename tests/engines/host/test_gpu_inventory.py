@@ -114,7 +114,7 @@ def test_a_lost_gpu_does_not_hide_the_others() -> None:
     assert "GPU 1: GPU is lost" in found.notes
 
 
-def test_a_gpu_whose_uuid_is_none_is_left_out() -> None:
+def test_gpu_without_a_uuid_is_left_out() -> None:
     found = found_by(FakeNvml([v100(0), v100(1, UUID="all")]))
     assert [gpu.device for gpu in found.gpus] == [uuid(0)]
     assert "GPU 1: 'all' is no UUID" in found.notes

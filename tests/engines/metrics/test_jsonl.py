@@ -79,7 +79,7 @@ def line(number: float) -> str:
         pytest.param("", None, id="empty"),
     ],
 )
-def test_what_a_line_tells(text: str, sample: MetricSample | None) -> None:
+def test_line_gives_its_reading(text: str, sample: MetricSample | None) -> None:
     assert parse_sample(text.encode()) == sample
 
 

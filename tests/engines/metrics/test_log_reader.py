@@ -83,7 +83,9 @@ def append(path: Path, text: str | bytes) -> None:
         pytest.param("generic", "global_step=9 lr=nan", 9, {}, id="what is no number"),
     ],
 )
-def test_what_a_line_tells(pattern: str, text: str, step: int, values: dict[str, float]) -> None:
+def test_line_gives_its_reading(
+    pattern: str, text: str, step: int, values: dict[str, float]
+) -> None:
     found = matcher(pattern).match(text)
     assert found is not None
     assert (found.iteration, dict(found.values)) == (step, values)
@@ -291,7 +293,7 @@ def needs_re2() -> None:
         missing("google-re2 is not installed")
 
 
-def test_patterns_of_ones_own_find_their_groups() -> None:
+def test_custom_patterns_find_their_groups() -> None:
     needs_re2()
     found = matcher(
         r"b (?P<it>\d+) (?P<train_loss>\S+)(?: (?P<top1>\S+))?(?: @(?P<t>\d+))?", "train/loss"

@@ -196,7 +196,7 @@ def test_damaged_file_is_skipped_with_a_message(file: Path, at: int) -> None:
     assert steps(follows.read()) == [6]
 
 
-def test_a_damaged_last_file_stays_left_for_readers_made_anew(file: Path) -> None:
+def test_damaged_last_file_stays_skipped_for_new_readers(file: Path) -> None:
     file.write_bytes(b"garbage " * 10)
     stretch = reader(file.parent).batch(0, 9)
     assert (stretch.samples, stretch.more) == ((), False)

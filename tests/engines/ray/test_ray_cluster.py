@@ -430,7 +430,7 @@ def test_a_line_answers_and_is_opened_again_after_its_process_died(python: str) 
     asyncio.run(scene())
 
 
-def test_a_line_that_hangs_is_ended_and_made_anew(python: str) -> None:
+def test_hanging_connection_is_closed_and_reopened(python: str) -> None:
     async def scene() -> None:
         line = DriverConnection("auto", python)
         await line.call("look")

@@ -37,7 +37,7 @@ class TestRayService(ServiceContract):
 
         return opened
 
-    def test_a_job_runs_by_way_of_the_door_for_clients_too(
+    def test_job_runs_through_the_client_port_too(
         self, open_cluster: OpenCluster, place: Path
     ) -> None:
         """From a machine that is not of the cluster."""

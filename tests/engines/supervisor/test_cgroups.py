@@ -56,7 +56,7 @@ def test_non_cgroup_folder_kills_nothing_and_is_not_taken_for_empty(tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_base_that_is_no_cgroup_is_found_out_by_trying(
+def test_invalid_cgroup_base_is_detected_by_a_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(control_probe, "own_base", lambda: str(tmp_path))

@@ -237,7 +237,7 @@ def test_a_function_leaves_where_it_has_saved(staged: Staged) -> None:
     assert stage.tune.report(0, 2, should_checkpoint=True) == "PAUSE"
 
 
-def test_a_trial_that_says_nothing_is_paused_in_time(staged: Staged) -> None:
+def test_silent_trial_is_paused_in_time(staged: Staged) -> None:
     stage = staged(None, 1)
     stage.node_server.come("0")
     stage.tune.turn()

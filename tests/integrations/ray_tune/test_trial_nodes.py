@@ -244,7 +244,7 @@ def test_a_node_that_ends_by_itself_is_a_failure(
         assert lease.process.wait(30) == 1
 
 
-def test_strangers_have_no_node(tmp_path: Path, node_server: TrialNodeServer) -> None:
+def test_unknown_callers_have_no_node(tmp_path: Path, node_server: TrialNodeServer) -> None:
     with Lease(tmp_path, node_server, secret="guess") as lease:
         assert lease.process.wait(30) == themis.GRACEFUL_EXIT
         assert node_server.trials() == ()
@@ -314,7 +314,7 @@ def test_a_machine_that_is_gone_is_noticed_soon(node_server: TrialNodeServer) ->
 
 
 @pytest.mark.parametrize("words", [b"\n", b"[]\n", b'{"trial": "3"}\n', b"x" * 10000 + b"\n"])
-def test_nonsense_at_the_door_does_not_matter(node_server: TrialNodeServer, words: bytes) -> None:
+def test_malformed_connections_are_ignored(node_server: TrialNodeServer, words: bytes) -> None:
     host, _, port = node_server.address.rpartition(":")
     connection = socket.create_connection((host, int(port)), timeout=10)
     with connection, contextlib.suppress(OSError):  # It may have hung up in the middle of it.

@@ -138,7 +138,7 @@ def test_a_machine_that_is_unwell_has_none_until_it_is_well_again(tmp_path: Path
     Scene(tmp_path).play(work)
 
 
-def test_a_node_that_fails_is_no_other_machines_trouble(
+def test_failing_node_does_not_affect_other_machines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("themis.node.bridge.bridge._AGAIN", 0.05)

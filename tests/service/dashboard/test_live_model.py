@@ -208,7 +208,7 @@ def test_the_page_of_an_app_is_there_before_the_list_has_it(tmp_path: Path) -> N
     with_service(tmp_path, work)
 
 
-def test_pages_are_for_everybody_also_with_a_stale_cookie(tmp_path: Path) -> None:
+def test_pages_are_public_even_with_a_stale_cookie(tmp_path: Path) -> None:
     async def work(http: HttpService) -> None:
         for cookie in ("", "themis=" + "0" * 12 + "-" + "1" * 64):
             for path, kind in (("/", "text/html"), ("/static/main.js", "text/javascript")):
@@ -439,7 +439,7 @@ def test_history_before_a_restart_belongs_to_the_former_name_holder() -> None:
     assert MOST_ENDED > 0
 
 
-def test_a_name_that_is_used_anew_begins_without_a_past(tmp_path: Path) -> None:
+def test_reused_name_starts_without_history(tmp_path: Path) -> None:
     async def work(http: HttpService) -> None:
         await http.submit("ann", "sweep", "ann")
         await http.call("ann", "POST", "/v1/apps/sweep/cancel")
