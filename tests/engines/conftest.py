@@ -20,8 +20,8 @@ OTHERS = ("slurm", "ray")
 """Marks of tests on engines that take minutes."""
 QUICK = (
     "test_a_job_that_forks_twice_and_ignores_sigterm_is_gone",
-    "test_a_lease_that_ends_kills_without_being_told",
-    "test_jobs_run_on_while_nobody_looks_and_are_found_again",
+    "test_expired_lease_kills_without_an_order",
+    "test_jobs_run_on_unobserved_and_are_found_again",
     "test_jobs_start_are_revoked_and_go_on_elsewhere_when_their_machine_dies",
 )
 """Those of the contracts that are done for each of these engines in an ordinary run,"""

@@ -171,7 +171,7 @@ class ServiceContract:
         play(open_cluster(3, 2), scene)
 
     @pytest.mark.parametrize("hangs", [False, True], ids=["cut off", "hung"])
-    def test_a_machine_that_comes_back_after_it_was_given_up_has_nothing_of_before(
+    def test_lost_machine_that_returns_has_nothing_of_its_past(
         self, open_cluster: OpenCluster, place: Path, hangs: bool
     ) -> None:
         """Supervisors end jobs while nobody can tell them to, or when they are awake again."""

@@ -83,8 +83,8 @@ CONTRACT = EngineContract()
         (ForgetsToRenew, "test_a_renewed_lease_leaves_the_process_alone"),
         (BelievesAnyToken, "test_messages_with_another_token_change_nothing"),
         (TakesOldTokens, "test_a_stale_token_starts_nothing"),
-        (FindsNothing, "test_an_end_that_nobody_heard_is_told_until_it_is_forgotten"),
-        (NeverForgets, "test_an_end_that_nobody_heard_is_told_until_it_is_forgotten"),
+        (FindsNothing, "test_unacknowledged_end_is_reported_until_it_is_forgotten"),
+        (NeverForgets, "test_unacknowledged_end_is_reported_until_it_is_forgotten"),
     ],
 )
 def test_the_contract_catches(broken: type[LocalEngine], test: str, place: Path) -> None:

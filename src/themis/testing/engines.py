@@ -170,7 +170,7 @@ class KillContract:
 
         play(scene())
 
-    def test_a_lease_that_ends_kills_without_being_told(self, open_engine: OpenEngine) -> None:
+    def test_expired_lease_kills_without_an_order(self, open_engine: OpenEngine) -> None:
         """The supervisor does it alone, without a call of `kill`."""
 
         async def scene() -> None:
@@ -215,7 +215,7 @@ class KillContract:
             pytest.param("kill -15 $$", "failed", -15, 143, id="even if it is a SIGTERM"),
         ],
     )
-    def test_how_a_job_ends_is_told(
+    def test_end_of_a_job_is_reported(
         self, open_engine: OpenEngine, script: str, outcome: str, code: int, counts_as: int
     ) -> None:
         """The job contract."""
@@ -247,7 +247,7 @@ class KillContract:
 class EngineContract(KillContract):
     """All tests for an engine given by the fixture `open_engine`."""
 
-    def test_it_tells_what_it_is_and_what_it_has(self, open_engine: OpenEngine) -> None:
+    def test_engine_reports_its_kind_and_its_gpus(self, open_engine: OpenEngine) -> None:
         """Machines with GPUs numbered from zero."""
 
         async def scene() -> None:
@@ -482,9 +482,7 @@ class EngineContract(KillContract):
 
         play(scene())
 
-    def test_jobs_run_on_while_nobody_looks_and_are_found_again(
-        self, open_engine: OpenEngine
-    ) -> None:
+    def test_jobs_run_on_unobserved_and_are_found_again(self, open_engine: OpenEngine) -> None:
         """With their token, their lease and their GPUs."""
 
         async def scene() -> None:
@@ -509,7 +507,7 @@ class EngineContract(KillContract):
 
         play(scene())
 
-    def test_an_end_that_nobody_heard_is_told_until_it_is_forgotten(
+    def test_unacknowledged_end_is_reported_until_it_is_forgotten(
         self, open_engine: OpenEngine
     ) -> None:
         """Endings survive the node's restart; so does the end of a lease without any node."""
@@ -539,7 +537,7 @@ class EngineContract(KillContract):
 
         play(scene())
 
-    def test_many_jobs_at_once_are_told_apart(self, open_engine: OpenEngine) -> None:
+    def test_many_jobs_at_once_are_distinguished(self, open_engine: OpenEngine) -> None:
         """Each its own end."""
 
         async def scene() -> None:

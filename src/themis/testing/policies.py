@@ -194,7 +194,7 @@ class PolicyContract:
 
     @_every_policy
     @given(view=views())
-    def test_a_round_ends_even_if_nobody_answers(self, policy: Policy, view: View) -> None:
+    def test_round_ends_without_any_answer(self, policy: Policy, view: View) -> None:
         """Agents die."""
         check_plan(drive(policy, view, lambda _view, _app: None), view)
 

@@ -236,7 +236,7 @@ class StoreContract:
 
     # One service at a time
 
-    def test_a_second_service_is_refused_and_told_who_is_there(self, url: str) -> None:
+    def test_second_service_is_refused_and_learns_the_first(self, url: str) -> None:
         with started(url) as store:
             with pytest.raises(StoreLockedError, match=r"process \d+ on") as refused:
                 open_store(url, reserve_bytes=0)
