@@ -25,7 +25,7 @@ include_patterns = [
     "CONTRIBUTING.md",
     "CHANGELOG.md",
 ]
-exclude_patterns = ["docs/site"]
+exclude_patterns = ["docs/site", "docs/results/summary.md"]
 source_suffix = {".md": "markdown"}
 myst_heading_anchors = 4
 pygments_style = "friendly"
